@@ -1,0 +1,149 @@
+#include "base/jsonw.h"
+
+#include "base/util.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(struct jsonw *w, const void *data, size_t len)
+{
+    if (!w->rc)
+        w->rc = buf_add(w->out, data, len, w->err);
+}
+
+static void put_text(struct jsonw *w, const char *text)
+{
+    put(w, text, strlen(text));
+}
+
+/* Length of the UTF-8 sequence at p, 0 where there is none. */
+static size_t sequence(const uint8_t *p, size_t left)
+{
+    for (size_t n = 1; n <= 4 && n <= left; n++)
+        if (util_is_utf8(p, n))
+            return n;
+    return 0;
+}
+
+static void put_string(struct jsonw *w, const uint8_t *p, size_t len)
+{
+    put(w, "\"", 1);
+    const uint8_t *end = p + len, *plain = p;
+    while (p < end) {
+        if (*p >= 0x20 && *p < 0x7f && *p != '"' && *p != '\\') {
+            p++;
+            continue;
+        }
+        put(w, plain, (size_t)(p - plain));
+        size_t n = *p < 0x80 ? 1 : sequence(p, (size_t)(end - p));
+        if (*p < 0x80) {
+            char esc[8];
+            snprintf(esc, sizeof(esc), *p == '"' || *p == '\\' ? "\\%c" : "\\u%04x", *p);
+            put_text(w, esc);
+        } else if (n) {
+            put(w, p, n);
+        } else {
+            put_text(w, "\xef\xbf\xbd");
+            n = 1;
+        }
+        p += n;
+        plain = p;
+    }
+    put(w, plain, (size_t)(p - plain));
+    put(w, "\"", 1);
+}
+
+static void begin(struct jsonw *w, const char *name)
+{
+    if (w->comma)
+        put(w, ",", 1);
+    w->comma = true;
+    if (name) {
+        put_string(w, (const uint8_t *)name, strlen(name));
+        put(w, ":", 1);
+    }
+}
+
+void jsonw_object(struct jsonw *w, const char *name)
+{
+    begin(w, name);
+    put(w, "{", 1);
+    w->comma = false;
+}
+
+void jsonw_object_end(struct jsonw *w)
+{
+    put(w, "}", 1);
+    w->comma = true;
+}
+
+void jsonw_array(struct jsonw *w, const char *name)
+{
+    begin(w, name);
+    put(w, "[", 1);
+    w->comma = false;
+}
+
+void jsonw_array_end(struct jsonw *w)
+{
+    put(w, "]", 1);
+    w->comma = true;
+}
+
+void jsonw_str(struct jsonw *w, const char *name, const char *text)
+{
+    jsonw_strn(w, name, text, strlen(text));
+}
+
+void jsonw_strn(struct jsonw *w, const char *name, const void *text, size_t len)
+{
+    begin(w, name);
+    put_string(w, text, len);
+}
+
+void jsonw_u64(struct jsonw *w, const char *name, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRIu64, value);
+    jsonw_raw(w, name, text, strlen(text));
+}
+
+void jsonw_i64(struct jsonw *w, const char *name, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    jsonw_raw(w, name, text, strlen(text));
+}
+
+void jsonw_real(struct jsonw *w, const char *name, double value)
+{
+    char text[340];
+    if (isfinite(value))
+        snprintf(text, sizeof(text), "%.6f", value);
+    else
+        memcpy(text, "null", 5);
+    jsonw_raw(w, name, text, strlen(text));
+}
+
+void jsonw_bool(struct jsonw *w, const char *name, bool value)
+{
+    jsonw_raw(w, name, value ? "true" : "false", value ? 4 : 5);
+}
+
+void jsonw_null(struct jsonw *w, const char *name)
+{
+    jsonw_raw(w, name, "null", 4);
+}
+
+void jsonw_raw(struct jsonw *w, const char *name, const void *text, size_t len)
+{
+    begin(w, name);
+    put(w, text, len);
+}
+
+int jsonw_end(struct jsonw *w)
+{
+    return w->rc;
+}

@@ -1,0 +1,41 @@
+/* Writing JSON as a stream into a buffer: nothing but the buffer grows with the output, so lists of
+ * any length can be sent in pieces (clear the buffer between two elements).
+ *
+ * Errors are sticky: once memory ran out or the buffer's maximum was met, further calls do nothing;
+ * look once, with jsonw_end. Names are given with the value: NULL inside an array or at the top.
+ * Strings that are no UTF-8 have each bad byte replaced by U+FFFD. Not thread-safe. */
+#ifndef CAIRN_BASE_JSONW_H
+#define CAIRN_BASE_JSONW_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct jsonw {
+    struct buf *out; /* borrowed */
+    struct cairn_error *err;
+    int rc;
+    bool comma; /* a value precedes on this level */
+};
+
+#define JSONW_INIT(buffer, error) ((struct jsonw){.out = (buffer), .err = (error)})
+
+void jsonw_object(struct jsonw *w, const char *name);
+void jsonw_object_end(struct jsonw *w);
+void jsonw_array(struct jsonw *w, const char *name);
+void jsonw_array_end(struct jsonw *w);
+void jsonw_str(struct jsonw *w, const char *name, const char *text);
+void jsonw_strn(struct jsonw *w, const char *name, const void *text, size_t len);
+void jsonw_u64(struct jsonw *w, const char *name, uint64_t value);
+void jsonw_i64(struct jsonw *w, const char *name, int64_t value);
+void jsonw_real(struct jsonw *w, const char *name, double value); /* 6 decimals; NaN, inf: null */
+void jsonw_bool(struct jsonw *w, const char *name, bool value);
+void jsonw_null(struct jsonw *w, const char *name);
+/* text is JSON already */
+void jsonw_raw(struct jsonw *w, const char *name, const void *text, size_t len);
+
+/* The first failure, which is in the error given to JSONW_INIT, or CAIRN_OK. */
+CAIRN_MUST_CHECK int jsonw_end(struct jsonw *w);
+
+#endif

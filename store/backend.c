@@ -1,0 +1,31 @@
+#include "store/backend.h"
+
+void backend_iter_freep(struct backend_iter **it)
+{
+    if (*it)
+        (*it)->ops->iter_free(*it);
+}
+
+void backend_free(struct backend *b)
+{
+    if (b)
+        b->ops->free(b);
+}
+
+int backend_remove_one(struct backend *b, const struct cairn_op *op, const char *key,
+                       struct cairn_error *err)
+{
+    return b->ops->remove(b, op, &key, 1, NULL, err);
+}
+
+int backend_exists(struct backend *b, const struct cairn_op *op, const char *key, bool *exists,
+                   struct cairn_error *err)
+{
+    struct backend_stat st;
+    struct cairn_error e;
+    int rc = b->ops->stat(b, op, key, &st, &e);
+    *exists = rc == CAIRN_OK;
+    if (rc == CAIRN_OK || rc == CAIRN_NOT_FOUND)
+        return CAIRN_OK;
+    return error_set(err, rc, e.sys_errno, "%s", e.message);
+}

@@ -1,0 +1,256 @@
+/* libcairn: a checkpoint store for virtual machines.
+ *
+ * A *record* is an id, the bytes of its meta.json and its *export*, a tree of regular files. Each
+ * publish of a record is a new *generation*, named by its meta. See docs/architecture.md.
+ *
+ * Conventions. A function returns a class of enum cairn_class, 0 for success, and fills *err (which
+ * may be NULL) only when it fails. op bounds every wait (NULL: no bound). Text and byte arguments
+ * are borrowed for the call. A struct cairn_store may be used by any number of threads at once; so
+ * may a struct cairn_record for reading. Nothing here prints, exits, or touches signals. The ids
+ * are "ck_" + 16 (checkpoint, published once) or "tp_" + 32 (template) lower-case hex digits. */
+#ifndef CAIRN_H
+#define CAIRN_H
+
+#include "base/error.h"
+#include "base/op.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CAIRN_GEN_TEXT    17 /* 16 hex digits and a NUL */
+#define CAIRN_DIGEST_TEXT 72 /* "sha256:" + 64 hex digits and a NUL */
+#define CAIRN_META_MAX    (1024 * 1024)
+
+/* ---- Stores ---------------------------------------------------------------------------------- */
+
+struct cairn_store;
+
+struct cairn_config {
+    const char *store; /* a directory */
+    const char *state; /* private state directory, made (0700) if absent; NULL: no index is kept */
+    unsigned workers;  /* 0: as many as there are cores, at most 8 */
+};
+
+enum cairn_compression { CAIRN_COMPRESSION_ZSTD = 0, CAIRN_COMPRESSION_NONE = 1 };
+
+struct cairn_init_options {
+    uint32_t chunk_size; /* power of two, 4 KiB to 1 MiB; 0: 64 KiB */
+    enum cairn_compression compression;
+};
+
+/* Make an empty store. The directory is made if absent and must else be empty. Busy: it is a store
+ * already; invalid: it holds something else. options may be NULL. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_init(const struct cairn_config *config,
+                                          const struct cairn_init_options *options,
+                                          const struct cairn_op *op, struct cairn_error *err);
+
+/* not_found: no store there. corrupt: format.json is damaged or of a version not known. The caller
+ * owns *out until cairn_close. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_open(const struct cairn_config *config,
+                                          const struct cairn_op *op, struct cairn_store **out,
+                                          struct cairn_error *err);
+/* No call may be running on the store, no record of it open. NULL is allowed. */
+CAIRN_API void cairn_close(struct cairn_store *store);
+
+struct cairn_store_info {
+    char store_id[33];
+    uint32_t format, chunk_size;
+    enum cairn_compression compression;
+};
+CAIRN_API void cairn_store_info(const struct cairn_store *store, struct cairn_store_info *out);
+
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+/* Called from the thread that made the call, at most some times a second, without locks held. */
+struct cairn_progress {
+    void (*report)(void *ctx, uint64_t done, uint64_t total); /* NULL: none; bytes */
+    void *ctx;
+};
+
+/* ---- Publishing ------------------------------------------------------------------------------ */
+
+/* A file of the export that must be there with this size, or the publish is refused (invalid). */
+struct cairn_expect {
+    const char *path;
+    uint64_t size;
+};
+
+struct cairn_publish_options {
+    const char *from;   /* folder of the export's files */
+    const void *meta;   /* NULL: {"id": ID, "created": now} */
+    size_t meta_len;    /* at most CAIRN_META_MAX */
+    const char *parent; /* a record most chunks of which are unchanged; NULL: none */
+    bool digest;        /* compute the digest as well: a second hash over all data */
+    const struct cairn_expect *expect;
+    size_t n_expect;
+    struct cairn_progress progress;
+};
+
+struct cairn_publish_result {
+    char gen[CAIRN_GEN_TEXT];
+    char digest[CAIRN_DIGEST_TEXT]; /* "" when not asked for */
+    uint64_t logical_bytes;         /* sum of the files' sizes */
+    uint64_t data_bytes;            /* of them outside holes and zeros */
+    uint64_t new_bytes;             /* of them not in the store before */
+    uint64_t stored_bytes;          /* what the new ones took, encoded */
+    uint64_t chunks, new_chunks;
+    uint64_t empty_dirs; /* folders without files, which are not kept */
+    bool unchanged;      /* this very generation was committed already */
+    double seconds;
+};
+
+/* Publish the files under options->from as the next generation of id. Nothing is visible before
+ * success, and the folder is only read: a failed publish can be tried again. A meta that is a JSON
+ * object with a member "cairn_expect": {"path": size, …} adds to options->expect.
+ *
+ * invalid: bad id or meta, something other than regular files and folders, an unmet expectation,
+ *   or a meta that is committed already with another export;
+ * busy: a checkpoint that is published already, another writer, a file that changes meanwhile;
+ * not_found: no such folder, no such parent. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_publish(struct cairn_store *store, const struct cairn_op *op,
+                                             const char *id,
+                                             const struct cairn_publish_options *options,
+                                             struct cairn_publish_result *result,
+                                             struct cairn_error *err);
+
+/* Publish the export of id again as new_id, under another meta (NULL: as in publish). No chunk is
+ * read. Busy: new_id is taken (checkpoint). */
+CAIRN_API CAIRN_MUST_CHECK int cairn_fork(struct cairn_store *store, const struct cairn_op *op,
+                                          const char *id, const char *new_id, const void *meta,
+                                          size_t meta_len, char gen[CAIRN_GEN_TEXT],
+                                          struct cairn_error *err);
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* One generation, held open. Its bytes never change. */
+struct cairn_record;
+
+/* The committed generation of id. not_found: no such record, or a meta without its export. The
+ * caller owns *out until cairn_record_close. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_record_open(struct cairn_store *store,
+                                                 const struct cairn_op *op, const char *id,
+                                                 struct cairn_record **out,
+                                                 struct cairn_error *err);
+CAIRN_API void cairn_record_close(struct cairn_record *record); /* NULL is allowed */
+
+struct cairn_record_info {
+    const char *id, *gen;               /* borrowed from the record, as all text below */
+    const char *parent_id, *parent_gen; /* "" without a parent */
+    const char *digest;                 /* "" when it was not computed */
+    const void *meta;
+    size_t meta_len;
+    int64_t created_ns; /* since 1970, by the publisher's clock */
+    uint64_t logical_bytes, data_bytes, stored_bytes, files, chunks;
+};
+CAIRN_API void cairn_record_info(const struct cairn_record *record, struct cairn_record_info *out);
+
+struct cairn_file {
+    const char *path; /* borrowed from the record, terminated; any bytes, '/' between components */
+    uint64_t size, data_bytes;
+};
+/* i < files; files are in the order of their paths' bytes. */
+CAIRN_API void cairn_record_file(const struct cairn_record *record, uint64_t i,
+                                 struct cairn_file *out);
+/* Index of a file, or -1. */
+CAIRN_API int64_t cairn_record_find(const struct cairn_record *record, const char *path);
+
+/* Read up to len bytes of file i from offset; *got is less than len only at the end of the file.
+ * Every byte is verified before it is handed out. corrupt: a chunk is damaged. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_record_pread(struct cairn_record *record,
+                                                  const struct cairn_op *op, uint64_t i, void *buf,
+                                                  size_t len, uint64_t offset, size_t *got,
+                                                  struct cairn_error *err);
+/* Start of the next data (hole = false) or hole at or after offset; the file's size if there is
+ * none. As lseek(2) with SEEK_DATA and SEEK_HOLE, in units of chunks. */
+CAIRN_API uint64_t cairn_record_seek(const struct cairn_record *record, uint64_t i, uint64_t offset,
+                                     bool hole);
+
+struct cairn_fetch_result {
+    uint64_t logical_bytes, data_bytes;
+    uint64_t cloned_bytes; /* shared with the store by reflink */
+    double seconds;
+};
+
+/* Make the export's files under the new folder target (which may exist if it is empty). They are
+ * built in a folder beside it and renamed into place: target is complete or absent. Busy: target is
+ * there and not empty. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_record_fetch(struct cairn_record *record,
+                                                  const struct cairn_op *op, const char *target,
+                                                  const struct cairn_progress *progress,
+                                                  struct cairn_fetch_result *result,
+                                                  struct cairn_error *err);
+
+/* ---- Keeping house --------------------------------------------------------------------------- */
+
+struct cairn_list_options {
+    const char *prefix; /* of ids; NULL: all */
+    const char *after;  /* only ids greater than this; NULL: from the start */
+    uint64_t limit;     /* 0: no limit */
+};
+
+struct cairn_list_entry {
+    const char *id;
+    /* CAIRN_OK, or why this one record cannot be read (the fields below are then 0 or ""). */
+    int error_class;
+    const char *error_message;
+    const char *gen, *digest;
+    int64_t created_ns;
+    uint64_t logical_bytes, stored_bytes, files;
+};
+
+/* Call fn for each record in the order of ids until it returns non-zero, which is no error. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_list(
+    struct cairn_store *store, const struct cairn_op *op, const struct cairn_list_options *options,
+    int (*fn)(void *ctx, const struct cairn_list_entry *entry), void *ctx, struct cairn_error *err);
+
+/* Delete a record. Absent is success; busy: it is held, or being published. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_delete(struct cairn_store *store, const struct cairn_op *op,
+                                            const char *id, struct cairn_error *err);
+
+/* A held record is kept from cairn_delete and from retention. Both are idempotent. hold of a record
+ * that is not there: not_found. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_hold(struct cairn_store *store, const struct cairn_op *op,
+                                          const char *id, struct cairn_error *err);
+CAIRN_API CAIRN_MUST_CHECK int cairn_release(struct cairn_store *store, const struct cairn_op *op,
+                                             const char *id, struct cairn_error *err);
+
+struct cairn_stats {
+    uint64_t records, generations, packs, chunks; /* chunks: that the packs hold */
+    uint64_t logical_bytes;                       /* of the committed generations */
+    uint64_t stored_bytes;                        /* of all packs */
+    uint64_t index_bytes;
+};
+CAIRN_API CAIRN_MUST_CHECK int cairn_stats(struct cairn_store *store, const struct cairn_op *op,
+                                           struct cairn_stats *out, struct cairn_error *err);
+
+struct cairn_verify_options {
+    const char *const *ids; /* only these records and their chunks */
+    size_t n_ids;           /* 0: everything, packs without references too */
+    bool repair_index;      /* build the local index anew from the packs */
+    struct cairn_progress progress;
+    /* Called for each fault, and with error_class CAIRN_OK for a key that is not Cairn's. */
+    void (*found)(void *ctx, int error_class, const char *object, const char *message);
+    void *ctx;
+};
+struct cairn_verify_result {
+    uint64_t checked_records, checked_packs, checked_chunks, checked_bytes, errors, unknown_keys;
+};
+/* CAIRN_OK also when faults were found: look at result->errors. Any other class: the check could
+ * not be completed. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_verify(struct cairn_store *store, const struct cairn_op *op,
+                                            const struct cairn_verify_options *options,
+                                            struct cairn_verify_result *result,
+                                            struct cairn_error *err);
+
+CAIRN_API const char *cairn_version(void); /* "0.1.0" */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
