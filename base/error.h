@@ -8,6 +8,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CAIRN_API          __attribute__((visibility("default")))
 #define CAIRN_MUST_CHECK   __attribute__((warn_unused_result))
 #define CAIRN_PRINTF(a, b) __attribute__((format(printf, a, b)))
@@ -42,6 +46,8 @@ CAIRN_API const char *cairn_class_name(int error_class);
  * is set, else ENOENT, EAGAIN, EIO, EBUSY, ETIMEDOUT, ECANCELED, EINVAL, ENOSPC. */
 CAIRN_API int cairn_error_errno(const struct cairn_error *err);
 
+#ifdef CAIRN_BUILDING /* inside Cairn; what follows is no part of the public API */
+
 /* Set *err (which may be NULL) and return error_class. A message that is cut is cut at the end. */
 int error_set(struct cairn_error *err, int error_class, int sys_errno, const char *fmt, ...)
     CAIRN_PRINTF(4, 5);
@@ -59,5 +65,11 @@ int error_oom(struct cairn_error *err, const char *what);
  * EINTR, EMFILE, ENFILE: transient; ETIMEDOUT: timeout; EBUSY, EEXIST: busy; EINVAL and
  * ENAMETOOLONG: invalid; ENOMEM: internal; every other: permanent. */
 int errno_class(int sys_errno);
+
+#endif /* CAIRN_BUILDING */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

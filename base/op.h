@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CAIRN_NO_DEADLINE INT64_MAX
 
 /* A one-way switch that wakes every wait made under it. Thread-safe. */
@@ -35,6 +39,8 @@ CAIRN_API void cairn_cancel_free(struct cairn_cancel *cancel);
 /* seconds from now: negative or NaN means no deadline, a huge value saturates. cancel may be NULL.
  */
 CAIRN_API void cairn_op_init(struct cairn_op *op, double seconds, struct cairn_cancel *cancel);
+
+#ifdef CAIRN_BUILDING /* inside Cairn; what follows is no part of the public API */
 
 /* CAIRN_OK, CAIRN_TIMEOUT or CAIRN_CANCELLED (which wins). what names the work for the message. A
  * NULL op never ends. */
@@ -65,5 +71,11 @@ void op_waiter_add(struct op_waiter *w, const struct cairn_op *op, pthread_mutex
 void op_waiter_remove(struct op_waiter *w);
 /* 0 after any wake-up: look at the predicate again. Else timeout or cancelled. */
 CAIRN_MUST_CHECK int op_wait_locked(struct op_waiter *w, const char *what, struct cairn_error *err);
+
+#endif /* CAIRN_BUILDING */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
