@@ -37,7 +37,7 @@ struct manifest_info {
     uint32_t n_files, n_extents, n_chunks, n_packs;
     bool has_digest;
     uint8_t digest[SHA256_LEN];
-    uint32_t writer_version; /* major << 16 | minor << 8 | patch */
+    uint32_t writer_version; /* major << 16 | minor << 8 | patch; to encode: 0 is this program's */
     uint64_t total_len;      /* of the whole manifest */
 };
 
@@ -53,6 +53,11 @@ CAIRN_MUST_CHECK int manifest_decode(uint8_t *data, size_t len, const char *id, 
 void manifest_free(struct manifest *m); /* NULL is allowed */
 void manifest_freep(struct manifest **m);
 #define CLEANUP_MANIFEST __attribute__((cleanup(manifest_freep)))
+
+/* Compute the content key of every file again; corrupt if one is wrong. For verify: decode does not
+ * do it, since it takes as long as the files have chunks, which a small manifest may claim many of.
+ */
+CAIRN_MUST_CHECK int manifest_check_content(const struct manifest *m, struct cairn_error *err);
 
 const struct manifest_info *manifest_info(const struct manifest *m);
 /* The whole encoded form, borrowed. */
@@ -99,6 +104,9 @@ const uint8_t *manifest_pack(const struct manifest *m, uint32_t i);
 /* The number in the pack table of chunk i's pack. */
 uint32_t manifest_chunk_pack(const struct manifest *m, uint32_t i);
 
+/* Whether two manifests describe the same files: paths, sizes and bytes. */
+bool manifest_same_export(const struct manifest *a, const struct manifest *b);
+
 /* Building. Calls in this order: new, then for each file, in the order of paths: file_begin, its
  * chunks by ascending chunk_no, file_end; then encode; then free. Not thread-safe.
  *
@@ -119,8 +127,9 @@ CAIRN_MUST_CHECK int manifest_builder_chunk(struct manifest_builder *b, uint64_t
                                             const struct chunk *chunk, const uint8_t xxh[XXH3_LEN],
                                             struct cairn_error *err);
 CAIRN_MUST_CHECK int manifest_builder_file_end(struct manifest_builder *b, struct cairn_error *err);
-/* info: id, gen, parent_id, parent_gen, created_ns, digest; the rest is counted here. *data is
- * owned by the caller (free). The builder may only be freed afterwards. */
+/* info: id, gen, parent_id, parent_gen, created_ns, digest, writer_version; the rest is counted
+ * here. *data is owned by the caller (free). The builder may only be freed afterwards.
+ * Internal, with the reason: what was added would not make a manifest that decodes. */
 CAIRN_MUST_CHECK int manifest_builder_encode(struct manifest_builder *b,
                                              const struct manifest_info *info, uint8_t **data,
                                              size_t *len, struct cairn_error *err);
