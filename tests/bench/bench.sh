@@ -13,6 +13,8 @@
 #   --runs N         runs, from which medians are made (default: 3)
 #   --tools LIST     of cairn,cairn-none,restic,borg,casync,cp (default: all)
 #   --xfs yes|no     the reflink part, as root only    (default: yes as root)
+#   --cold yes|no    restores from a dropped page cache as well, as root only (default: no; it drops
+#                    the caches of the whole machine)
 #   --big GIB        memory use on a random file of that size as well (default: 0 = left out)
 #   --strict         exit 1 on a missed goal too, not only on a failure or a difference
 #
@@ -31,11 +33,11 @@ die() {
     exit 1
 }
 
-cairn=cairn runs=3 tools=cairn,cairn-none,restic,borg,casync,cp big=0 strict=no xfs=no
+cairn=cairn runs=3 tools=cairn,cairn-none,restic,borg,casync,cp big=0 strict=no xfs=no cold=no
 [ "$(id -u)" != 0 ] || xfs=yes
 while [ $# -gt 0 ]; do
     case $1 in
-    --cairn | --runs | --tools | --xfs | --big)
+    --cairn | --runs | --tools | --xfs | --cold | --big)
         [ $# -ge 2 ] || usage
         declare "${1#--}=$2"
         shift
@@ -47,7 +49,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ $# = 2 ] || usage
-[[ $runs =~ ^[1-9][0-9]*$ && $big =~ ^[0-9]+$ && $xfs =~ ^(yes|no)$ ]] || usage
+[[ $runs =~ ^[1-9][0-9]*$ && $big =~ ^[0-9]+$ && $xfs =~ ^(yes|no)$ && $cold =~ ^(yes|no)$ ]] || usage
 IFS=, read -r -a tools <<<"$tools"
 
 # ---- What must be there --------------------------------------------------------------------------
@@ -86,8 +88,8 @@ chain=$(realpath -e -- "$1")
 mkdir -p -- "$2"
 work=$(realpath -e -- "$2")
 [ -z "$(ls -A "$work")" ] || die "$work is not empty"
-mapfile -t steps < <(cd "$chain" && ls -d ck* | sort -V)
-[ ${#steps[@]} -ge 1 ] && [ "${steps[0]}" = ck0 ] || die "$chain holds no ck0"
+mapfile -t steps < <(find "$chain" -mindepth 1 -maxdepth 1 -name 'ck[0-9]*' -printf '%f\n' | sort -V)
+[ "${steps[0]:-}" = ck0 ] || die "$chain holds no ck0"
 last=${steps[-1]}
 
 export HOME=$work/home XDG_CACHE_HOME=$work/home/cache RESTIC_PASSWORD=bench BORG_PASSPHRASE=bench
@@ -211,6 +213,24 @@ tool_restore() { # TOOL DIR CK TARGET: sets cmd, and restored: where the tree th
     cp) cmd=(cp -r --sparse=always --reflink=never "$chain/$3" "$4") ;;
     esac
 }
+# Restore the last checkpoint into the page cache; onto the disk; from the disk.
+restores() { # TOOL DIR
+    tool_restore "$1" "$2" "$last" "$2/out"
+    measure "$1" restore "" "${cmd[@]}" || return 1
+    verify "$1" "$last" "$restored"
+    rm -rf "$2/out"
+    tool_restore "$1" "$2" "$last" "$2/out"
+    # shellcheck disable=SC2016
+    measure "$1" restore-synced "" sh -c 'to=$1; shift; "$@" && sync -f "$to"' sh "$2" \
+        "${cmd[@]}" || return 1
+    rm -rf "$2/out"
+    [ $cold = yes ] || return 0
+    tool_restore "$1" "$2" "$last" "$2/out"
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    measure "$1" restore-cold "" "${cmd[@]}" || return 1
+    rm -rf "$2/out"
+}
 one_tool() { # TOOL
     local tool=$1 dir=$work/$1 k previous=
     rm -rf "$dir"
@@ -225,9 +245,7 @@ one_tool() { # TOOL
             previous=$k
         done
     fi
-    tool_restore "$tool" "$dir" "$last" "$dir/out"
-    measure "$tool" restore "" "${cmd[@]}" || return 0
-    verify "$tool" "$last" "$restored"
+    restores "$tool" "$dir" || return 0
     if [ "$tool" = cairn ] && [ "$run" = 1 ]; then
         forks "$dir"
     fi
@@ -329,7 +347,7 @@ done
 [ $xfs = no ] || on_xfs
 [ "$big" = 0 ] || on_big
 echo "# load at the end: $(cut -d' ' -f1-3 /proc/loadavg)" >>"$raw"
-rm -rf "$work/home" "$work/time" "$work/out" "$work/log"
+rm -rf "${work:?}/home" "$work/time" "$work/out" "$work/log"
 
 awk -f "$here/report.awk" "$raw" >"$work/report.md"
 cat "$work/report.md"

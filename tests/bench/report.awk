@@ -66,8 +66,8 @@ function time_table(    s, t, step, key, w, best, line) {
             line = sprintf("| %s | %s | %.3f | %.3f..%.3f | %.2f | %.0f |", step, tools[t], w,
                            low(wall, key), high(wall, key), median(cpu, key),
                            high(rss, key) / 1024)
-            line = line (best ? sprintf(" %.2f |", w / best) : " |")
-            line = line (step == "restore" && count["cp", step] ? \
+            line = line (best && tools[t] != "cp" ? sprintf(" %.2f |", w / best) : " |")
+            line = line (step ~ /^restore/ && count["cp", step] ? \
                 sprintf(" %.2f |", w / median(wall, "cp" SUBSEP step)) : " |")
             print line
         }
@@ -148,7 +148,8 @@ function ratio(tool, step, to) {
 
 function goal(name, want, got, unit, at_least,    ok) {
     if (got == "")
-        printf "| %s | %s | | not measured |\n", name, want unit
+        printf "| %s | %s %s%s | | not measured |\n", name, at_least ? "at least" : "at most", want,
+            unit
     else {
         ok = at_least ? got + 0 >= want + 0 : got + 0 <= want + 0
         printf "| %s | %s %s%s | %.3f%s | %s |\n", name, at_least ? "at least" : "at most", want,
@@ -205,7 +206,7 @@ function others(    s, t, step, key, head) {
 function order(    pass, i, wanted) {
     for (pass = 1; pass <= 3; pass++)
         for (i = 1; i <= n_found; i++) {
-            wanted = found[i] ~ /^store-/ ? 1 : found[i] == "restore" ? 2 : 3
+            wanted = found[i] ~ /^store-/ ? 1 : found[i] ~ /^restore/ ? 2 : 3
             if (wanted == pass)
                 steps[++n_steps] = found[i]
         }

@@ -44,6 +44,9 @@ same_tree() {
 allocated() {
     du -s -B1 -- "$1" | cut -f1
 }
+size() {
+    du -s -B1 --apparent-size -- "$1" | cut -f1
+}
 sum_is() { # FOLDER SHA256: of all files by name
     [ "$(cd "$1" && find . -type f | sort | xargs cat | sha256sum | cut -d' ' -f1)" = "$2" ]
 }
@@ -64,13 +67,13 @@ check "a successor stores few chunks" test "$(field new_chunks)" -lt $((chunks /
 check "and few bytes" test "$(field stored_bytes)" -lt $((first / 20))
 c publish $d --from "$work/chain/ck2" --json >"$work/answer"
 check "without a parent as well" test "$(field new_chunks)" -lt $((chunks / 4))
-before=$(du -s -B1 --apparent-size "$work/store/packs" | cut -f1)
+before=$(size "$work/store/packs")
 check "fork" c fork $b $e
 check "a fork stores no chunk" \
-    test "$(du -s -B1 --apparent-size "$work/store/packs" | cut -f1)" = "$before"
+    test "$(size "$work/store/packs")" = "$before"
 for pair in $a:ck0 $b:ck1 $d:ck2 $e:ck1; do
     id=${pair%:*} ck=${pair#*:}
-    check "$id is fetched" c fetch $id --to "$work/$id"
+    check "$id is fetched" c fetch "$id" --to "$work/$id"
     check "$id equals $ck" same_tree "$work/chain/$ck" "$work/$id"
     check "$id is sparse" test "$(allocated "$work/$id")" -le "$(allocated "$work/chain/$ck")"
 done

@@ -45,7 +45,7 @@ need cpio cpio
 need mkfs.ext4 e2fsprogs
 need modprobe kmod
 need /bin/busybox busybox-static
-kernel=$(ls /boot/vmlinuz-*-amd64 2>/dev/null | sort -V | tail -n 1)
+kernel=$(find /boot -maxdepth 1 -name 'vmlinuz-*-amd64' | sort -V | tail -n 1)
 [ -n "$kernel" ] || missing+=(linux-image-amd64)
 [ ${#missing[@]} = 0 ] || die "missing packages: ${missing[*]}"
 [ -r "$kernel" ] || die "$kernel is not readable"
