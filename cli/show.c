@@ -1,0 +1,118 @@
+/* show. */
+#include "base/jval.h"
+#include "cli/commands.h"
+#include "cli/record.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void json_meta(struct output *out, const struct cairn_record_info *info)
+{
+    struct cairn_error ignored;
+    CLEANUP_JVAL struct jval *parsed = NULL;
+    if (jval_parse(info->meta, info->meta_len, &parsed, &ignored) == CAIRN_OK)
+        jsonw_raw(&out->json, "meta_json", info->meta, info->meta_len);
+    else
+        output_json_bytes(out, "meta", info->meta, info->meta_len);
+}
+
+static void print_json(struct output *out, struct cairn_record *record,
+                       const struct cairn_record_info *info)
+{
+    struct jsonw *w = &out->json;
+    jsonw_object(w, NULL);
+    jsonw_str(w, "id", info->id);
+    jsonw_str(w, "gen", info->gen);
+    output_json_time(out, "created", info->created_ns);
+    if (*info->parent_id) {
+        jsonw_object(w, "parent");
+        jsonw_str(w, "id", info->parent_id);
+        jsonw_str(w, "gen", info->parent_gen);
+        jsonw_object_end(w);
+    }
+    if (*info->digest)
+        jsonw_str(w, "digest", info->digest);
+    jsonw_u64(w, "logical_bytes", info->logical_bytes);
+    jsonw_u64(w, "data_bytes", info->data_bytes);
+    jsonw_u64(w, "stored_bytes", info->stored_bytes);
+    jsonw_u64(w, "chunks", info->chunks);
+    json_meta(out, info);
+    jsonw_array(w, "files");
+    for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {
+        struct cairn_file file;
+        cairn_record_file(record, i, &file);
+        jsonw_object(w, NULL);
+        output_json_bytes(out, "path", file.path, strlen(file.path));
+        jsonw_u64(w, "size", file.size);
+        jsonw_u64(w, "data_bytes", file.data_bytes);
+        jsonw_object_end(w);
+    }
+    jsonw_array_end(w);
+    jsonw_object_end(w);
+    output_json_end(out);
+}
+
+static void print_size(struct output *out, const char *name, uint64_t bytes)
+{
+    char text[TEXT_SIZE_MAX];
+    text_size(bytes, text);
+    output_printf(out, "%-10s %s", name, text);
+    if (bytes >= 1024)
+        output_printf(out, " (%" PRIu64 " bytes)", bytes);
+    output_printf(out, "\n");
+}
+
+static void print_meta(struct output *out, const struct cairn_record_info *info)
+{
+    output_printf(out, "\nmeta.json (%zu bytes)\n", info->meta_len);
+    output_text(out, info->meta, info->meta_len, TEXT_LINES);
+    if (info->meta_len && ((const char *)info->meta)[info->meta_len - 1] != '\n')
+        output_printf(out, "\n");
+}
+
+static void print_text(struct output *out, struct cairn_record *record,
+                       const struct cairn_record_info *info)
+{
+    char created[TEXT_TIME_MAX];
+    text_time(info->created_ns, created);
+    output_printf(out, "%-10s %s\n%-10s %s\n%-10s %s\n", "id", info->id, "generation", info->gen,
+                  "created", created);
+    if (*info->parent_id)
+        output_printf(out, "%-10s %s, generation %s\n", "parent", info->parent_id,
+                      info->parent_gen);
+    if (*info->digest)
+        output_printf(out, "%-10s %s\n", "digest", info->digest);
+    print_size(out, "size", info->logical_bytes);
+    print_size(out, "data", info->data_bytes);
+    print_size(out, "stored", info->stored_bytes);
+    output_printf(out, "%-10s %" PRIu64 "\n", "chunks", info->chunks);
+    output_printf(out, "\n%10s  %10s  FILE\n", "SIZE", "DATA");
+    for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {
+        struct cairn_file file;
+        cairn_record_file(record, i, &file);
+        char size[TEXT_SIZE_MAX], data[TEXT_SIZE_MAX];
+        text_size(file.size, size);
+        text_size(file.data_bytes, data);
+        output_printf(out, "%10s  %10s  ", size, data);
+        output_text(out, file.path, strlen(file.path), TEXT_NAME);
+        output_printf(out, "\n");
+    }
+    print_meta(out, info);
+}
+
+int command_show(struct app *app, struct cairn_error *err)
+{
+    CLEANUP_RECORD struct cairn_record *record = NULL;
+    int rc = app_open(app, err);
+    if (!rc)
+        rc = cairn_record_open(app->store, &app->op, app_operand(app, 0), &record, err);
+    if (rc)
+        return rc;
+    struct cairn_record_info info;
+    cairn_record_info(record, &info);
+    if (app->json)
+        print_json(&app->out, record, &info);
+    else
+        print_text(&app->out, record, &info);
+    return CAIRN_OK;
+}
