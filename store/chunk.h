@@ -12,6 +12,12 @@
 #define CHUNK_SIZE_MAX     (1024u * 1024u)
 #define CHUNK_SIZE_DEFAULT 65536u
 
+/* A power of two from CHUNK_SIZE_MIN to CHUNK_SIZE_MAX. */
+static inline bool chunk_size_is_valid(uint32_t size)
+{
+    return size >= CHUNK_SIZE_MIN && size <= CHUNK_SIZE_MAX && (size & (size - 1)) == 0;
+}
+
 /* How the stored bytes make the plain ones. The numbers are in the format. */
 enum chunk_encoding {
     CHUNK_RAW = 0,

@@ -17,11 +17,6 @@
 
 static const char *const compressions[] = {[FORMAT_ZSTD] = "zstd", [FORMAT_NONE] = "none"};
 
-static bool chunk_size_is_valid(uint32_t size)
-{
-    return size >= CHUNK_SIZE_MIN && size <= CHUNK_SIZE_MAX && (size & (size - 1)) == 0;
-}
-
 int format_new(uint32_t chunk_size, enum format_compression compression, struct store_format *out,
                struct cairn_error *err)
 {

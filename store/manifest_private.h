@@ -97,11 +97,6 @@ uint32_t manifest_writer_version(void);
 /* Everything behind the header of a manifest whose header, length and trailer are right. */
 CAIRN_MUST_CHECK int manifest_check_tables(const struct manifest *m, struct cairn_error *err);
 
-static inline bool chunk_size_is_valid(uint32_t size)
-{
-    return size >= CHUNK_SIZE_MIN && size <= CHUNK_SIZE_MAX && (size & (size - 1)) == 0;
-}
-
 static inline uint64_t manifest_file_chunks(uint64_t size, uint32_t chunk_size)
 {
     return size / chunk_size + (size % chunk_size != 0);

@@ -27,11 +27,6 @@ enum {
     T_SHA = 32,
 };
 
-static bool chunk_size_is_valid(uint32_t size)
-{
-    return size >= CHUNK_SIZE_MIN && size <= CHUNK_SIZE_MAX && (size & (size - 1)) == 0;
-}
-
 /* NULL, or what is wrong with an entry of a pack whose chunks end at index_off. */
 static const char *entry_fault(const struct pack_entry *e, uint64_t index_off, uint32_t chunk_size)
 {

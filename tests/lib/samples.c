@@ -94,7 +94,7 @@ void sample_manifest(uint8_t **data, size_t *len)
         {0, 2, CHUNK, 'r'}, {1, 3, 700, 'z'}, {3, 2, CHUNK, 'r'}, {4, 4, 100, 'z'}};
     static const struct sample_place memory[] = {
         {0, 5, CHUNK, 'r'},           {5, 6, 60, 'b'},    {6, 7, 61, 'b'},
-        {7, 105, CHUNK, 'r'},         {9, 2, CHUNK, 'r'}, {10, 3, 700, 'z'},
+        {7, 106, CHUNK, 'r'},         {9, 2, CHUNK, 'r'}, {10, 3, 700, 'z'},
         {(1u << 24) - 1, 3, 700, 'z'}};
     static const struct sample_place deep[] = {{0, 8, CHUNK, 'r'}, {1, 9, 1, 'r'}};
     struct cairn_error err;
@@ -102,7 +102,7 @@ void sample_manifest(uint8_t **data, size_t *len)
     struct manifest_info info;
     ck_ok(manifest_builder_new(CHUNK, &b, &err));
     add_file(b, "config.json", 2, config, ARRAY_SIZE(config));
-    add_file(b, "disk/\xff\xfe.raw", 4 * CHUNK + 5, disk, ARRAY_SIZE(disk));
+    add_file(b, "disk/\xff\xfe.raw", 5 * CHUNK - 96, disk, ARRAY_SIZE(disk));
     add_file(b, "empty", 0, NULL, 0);
     add_file(b, "memory", 1ull << 36, memory, ARRAY_SIZE(memory));
     add_file(b, "memory-2", 1ull << 44, NULL, 0);
