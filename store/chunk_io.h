@@ -1,0 +1,56 @@
+/* Reading stored chunks: open packs, scratch space, decoding, verifying.
+ *
+ * What is handed out was verified: against the keyed XXH3-128 of the manifest where that is known
+ * (it is as good as SHA-256 against decay, which is what can happen to a pack behind a manifest
+ * that was itself verified, and 14 times faster), else against the chunk's SHA-256. `verify` and
+ * the S3 cache always use SHA-256. */
+#ifndef CAIRN_STORE_CHUNK_IO_H
+#define CAIRN_STORE_CHUNK_IO_H
+
+#include "store/chunk.h"
+#include "store/codec.h"
+#include "store/store.h"
+
+/* Open packs of a local backend, most recently used kept. Thread-safe. */
+struct pack_files;
+CAIRN_MUST_CHECK int pack_files_new(struct pack_files **out, struct cairn_error *err);
+void pack_files_free(struct pack_files *p); /* NULL is allowed */
+
+/* One use of an open pack. fd is borrowed until pack_file_put; -1 where objects are no files. */
+struct pack_file {
+    int fd;
+    struct pack_entry_ref *ref; /* private */
+};
+/* not_found: the pack is gone. */
+CAIRN_MUST_CHECK int pack_file_get(struct cairn_store *s, const struct cairn_op *op,
+                                   const uint8_t pack[PACK_ID_LEN], struct pack_file *out,
+                                   struct cairn_error *err);
+void pack_file_put(struct cairn_store *s, struct pack_file *f);
+
+/* Scratch for one thread's work on chunks. */
+struct chunk_ctx {
+    struct codec *codec;
+    uint8_t *stored; /* codec_bound(chunk size) bytes */
+    uint8_t *base;   /* chunk size bytes */
+    struct chunk_ctx *next;
+};
+CAIRN_MUST_CHECK int chunk_ctx_get(struct cairn_store *s, struct chunk_ctx **out,
+                                   struct cairn_error *err);
+void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *ctx); /* NULL is allowed */
+void chunk_ctx_free_all(struct cairn_store *s);
+
+/* The stored bytes of a chunk, as they lie in the pack, into out (loc->stored_len bytes). Not
+ * verified. not_found: the pack is gone. corrupt: it ends before. */
+CAIRN_MUST_CHECK int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op,
+                                       const struct chunk_loc *loc, void *out,
+                                       struct cairn_error *err);
+
+/* The plain bytes of a chunk into plain (expect bytes; expect 0: up to cap bytes, *len tells).
+ * xxh: the keyed hash to verify against; NULL or all zero: SHA-256. A mismatch is read once more,
+ * then it is corrupt, with pack, offset and chunk. not_found: the pack (or the base's) is gone. */
+CAIRN_MUST_CHECK int chunk_read(struct cairn_store *s, const struct cairn_op *op,
+                                struct chunk_ctx *ctx, const struct chunk *chunk,
+                                const uint8_t *xxh, void *plain, size_t cap, size_t expect,
+                                size_t *len, struct cairn_error *err);
+
+#endif

@@ -1,0 +1,200 @@
+#include "store/commit.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/step.h"
+#include "store/tomb.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int put_manifest(struct commit *c, const struct manifest *m, int64_t *when,
+                        struct cairn_error *err)
+{
+    char key[KEY_MAX];
+    layout_export(c->id, c->gen, key);
+    size_t len;
+    const uint8_t *data = manifest_bytes(m, &len);
+    int rc = c->store->backend->ops->put(c->store->backend, c->op, key, data, len, err);
+    *when = clock_boottime();
+    return rc ? error_wrap(err, "writing the manifest") : CAIRN_OK;
+}
+
+/* The closed packs of the store that m names. Only those are kept: the list may be long. */
+static int closed_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
+                        struct pack_set *bad, struct cairn_error *err)
+{
+    CLEANUP_PACK_SET struct pack_set closed = {0};
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    int rc = s->backend->ops->list(s->backend, op, LAYOUT_CLOSED, "", &it, err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, op, &e, err);
+        if (rc || !e.key)
+            break;
+        struct layout_key k;
+        layout_parse(e.key, &k);
+        if (k.kind == LAYOUT_KIND_CLOSED)
+            rc = pack_set_add(&closed, k.pack, err);
+    }
+    for (uint32_t i = 0; !rc && closed.n && i < manifest_info(m)->n_packs; i++)
+        if (pack_set_has(&closed, manifest_pack(m, i)))
+            rc = pack_set_add(bad, manifest_pack(m, i), err);
+    return rc;
+}
+
+int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
+                       struct pack_set *bad, struct cairn_error *err)
+{
+    int rc = closed_packs(s, op, m, bad, err);
+    for (uint32_t i = 0; !rc && i < manifest_info(m)->n_packs; i++) {
+        char key[KEY_MAX];
+        layout_pack(manifest_pack(m, i), key);
+        bool exists;
+        rc = backend_exists(s->backend, op, key, &exists, err);
+        if (!rc && !exists)
+            rc = pack_set_add(bad, manifest_pack(m, i), err);
+    }
+    return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;
+}
+
+/* Step 5. *checked: when the check that passed began. */
+static int check(struct commit *c, const struct manifest *m, int64_t *written, struct pack_set *bad,
+                 int64_t *checked, struct cairn_error *err)
+{
+    for (;;) {
+        if (clock_boottime() - *written > COMMIT_MANIFEST_MAX_NS) {
+            int rc = put_manifest(c, m, written, err);
+            if (rc)
+                return rc;
+        }
+        *checked = clock_boottime();
+        size_t before = bad->n;
+        int rc = commit_check_packs(c->store, c->op, m, bad, err);
+        if (rc || bad->n > before)
+            return rc;
+        if (clock_boottime() - *checked <= COMMIT_CHECK_MAX_NS)
+            return CAIRN_OK;
+        rc = op_check(c->op, "publish", err);
+        if (rc)
+            return rc;
+    }
+}
+
+int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad, bool *again,
+               struct cairn_error *err)
+{
+    struct backend *b = c->store->backend;
+    size_t bad_before = bad->n;
+    *again = false;
+    c->attempted = c->committed;
+    STEP("commit.begin");
+    int rc = b->ops->stage(b, c->op, c->id, c->gen, c->meta, c->meta_len, err);
+    if (rc)
+        return error_wrap(err, "staging meta.json");
+    STEP("commit.staged");
+    int64_t written, checked;
+    rc = put_manifest(c, m, &written, err);
+    if (rc)
+        return rc;
+    STEP("commit.manifest");
+    rc = check(c, m, &written, bad, &checked, err);
+    if (rc)
+        return rc;
+    if (bad->n > bad_before) {
+        *again = true;
+        return CAIRN_OK;
+    }
+    STEP("commit.checked");
+    rc = op_check(c->op, "publish", err);
+    if (rc)
+        return rc;
+    c->attempted = true;
+    struct cairn_error e;
+    bool once = !id_is_template(c->id) && !c->committed;
+    rc = b->ops->commit(b, c->op, c->id, c->gen, c->meta, c->meta_len, once, &e);
+    if (rc == CAIRN_BUSY && e.sys_errno == ENOENT) {
+        /* A collector took the staged meta, and will take the manifest: this writer was too slow.
+         */
+        c->attempted = c->committed;
+        *again = true;
+        return CAIRN_OK;
+    }
+    if (rc)
+        return error_set(err, rc, e.sys_errno, "committing meta.json: %s", e.message);
+    c->committed = true;
+    STEP("commit.committed");
+    /* The look after the commit: where nothing can fence (S3), a collector may have taken the
+     * manifest of a writer that it gave up, just before this commit. */
+    char key[KEY_MAX];
+    layout_export(c->id, c->gen, key);
+    bool exists;
+    rc = backend_exists(b, c->op, key, &exists, err);
+    if (rc)
+        return error_wrap(err, "looking at the manifest after the commit");
+    if (!exists)
+        *again = true;
+    STEP("commit.looked");
+    return CAIRN_OK;
+}
+
+void commit_abandon(struct commit *c, bool locked)
+{
+    struct cairn_store *s = c->store;
+    /* The caller's own op may be spent; what is left to do is short. */
+    struct cairn_op op;
+    cairn_op_init(&op, 10, NULL);
+    s->backend->ops->unstage(s->backend, c->id, c->gen);
+    if (c->attempted || !locked)
+        return;
+    /* Under the lock, and with another generation committed (or none), nobody else means this
+     * manifest. In doubt it stays: the collector knows what to do with it. */
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char gen[GEN_TEXT], key[KEY_MAX];
+    struct cairn_error ignored;
+    int rc = store_get_meta(s, &op, c->id, &meta, gen, &ignored);
+    if (rc != CAIRN_NOT_FOUND && (rc || strcmp(gen, c->gen) == 0))
+        return;
+    layout_export(c->id, c->gen, key);
+    if (backend_remove_one(s->backend, &op, key, &ignored))
+        log_line(LOG_LEVEL_WARNING, "left for the collector: %s: %s", key, ignored.message);
+}
+
+int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *gen,
+                  struct cairn_error *err)
+{
+    CLEANUP_TOMB struct tomb t = {0};
+    int rc = tomb_get(s, op, id, &t, err);
+    if (rc == CAIRN_NOT_FOUND)
+        return CAIRN_OK;
+    if (!rc && tomb_drop_gen(&t, gen))
+        rc = tomb_put(s, op, id, &t, err);
+    return rc;
+}
+
+void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id)
+{
+    char key[KEY_MAX];
+    layout_tomb(id, key);
+    struct cairn_error ignored;
+    bool exists;
+    int rc = backend_exists(s->backend, op, key, &exists, &ignored);
+    if (!rc && exists)
+        rc = backend_remove_one(s->backend, op, key, &ignored);
+    if (rc)
+        log_line(LOG_LEVEL_WARNING, "left for the collector: %s: %s", key, ignored.message);
+}
+
+void commit_forget_packs(struct cairn_store *s, const struct pack_set *bad)
+{
+    struct cairn_error ignored;
+    for (size_t i = 0; s->index && i < bad->n; i++)
+        if (index_drop_pack(s->index, bad->packs[i], &ignored))
+            log_line(LOG_LEVEL_WARNING, "index: dropping a pack: %s", ignored.message);
+}
+
+int commit_gave_up(struct cairn_error *err)
+{
+    return error_set(err, CAIRN_TRANSIENT, EAGAIN,
+                     "a collector took packs away faster than they could be stored again");
+}

@@ -1,0 +1,324 @@
+#include "base/clock.h"
+#include "base/step.h"
+#include "base/util.h"
+#include "store/chunk_io.h"
+#include "store/record.h"
+#include "store/tree.h"
+
+#include <errno.h>
+#include <linux/fs.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#define BATCH_LEN (1024u * 1024)
+
+struct fetch;
+
+/* Some chunks in a row of one file. Owned by the caller's thread, but by a pool thread between
+ * pool_submit and pool_wait. */
+struct batch {
+    struct pool_work work;
+    struct fetch *f;
+    bool submitted;
+    uint32_t file;
+    int fd;
+    bool closes; /* the last batch of its file */
+    uint64_t first_no;
+    uint32_t first, n; /* chunks of the manifest */
+    uint8_t *plain;
+    int rc;
+    struct cairn_error err;
+};
+
+struct fetch {
+    struct cairn_record *r;
+    const struct cairn_op *op;
+    const struct cairn_progress *progress;
+    struct cairn_error *err;
+    struct tree_aside aside;
+    uint32_t chunk_size, batch_max;
+    struct batch *ring;
+    size_t ring_n, head, used;
+    uint64_t done, total;
+    atomic_bool stop;
+    atomic_bool clones; /* FICLONERANGE has not failed yet */
+    _Atomic uint64_t cloned_bytes;
+};
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+static size_t plain_len(const struct fetch *f, const struct manifest_file *file, uint64_t no)
+{
+    uint64_t left = file->size - no * f->chunk_size;
+    return left < f->chunk_size ? (size_t)left : f->chunk_size;
+}
+
+/* How many chunks from i on lie raw and whole, one behind the other, in one pack. */
+static uint32_t raw_run(const struct fetch *f, const struct manifest *m, const struct batch *b,
+                        const struct manifest_file *file, uint32_t i)
+{
+    struct chunk first, c;
+    uint32_t n = 0;
+    manifest_chunk(m, b->first + i, &first);
+    while (i + n < b->n) {
+        manifest_chunk(m, b->first + i + n, &c);
+        if (c.loc.encoding != CHUNK_RAW ||
+            plain_len(f, file, b->first_no + i + n) != f->chunk_size ||
+            memcmp(c.loc.pack, first.loc.pack, PACK_ID_LEN) != 0 ||
+            c.loc.offset != first.loc.offset + (uint64_t)n * f->chunk_size)
+            break;
+        n++;
+    }
+    return n;
+}
+
+/* Share n verified raw chunks with the pack. False where the file systems cannot. */
+static bool clone_run(struct batch *b, const struct manifest *m, uint32_t i, uint32_t n)
+{
+    struct fetch *f = b->f;
+    struct chunk c;
+    struct pack_file pack;
+    struct cairn_error ignored;
+    manifest_chunk(m, b->first + i, &c);
+    if (pack_file_get(f->r->store, f->op, c.loc.pack, &pack, &ignored))
+        return false;
+    struct file_clone_range range = {.src_fd = pack.fd,
+                                     .src_offset = c.loc.offset,
+                                     .src_length = (uint64_t)n * f->chunk_size,
+                                     .dest_offset = (b->first_no + i) * f->chunk_size};
+    bool ok = pack.fd >= 0 && ioctl(b->fd, FICLONERANGE, &range) == 0;
+    pack_file_put(f->r->store, &pack);
+    if (ok)
+        atomic_fetch_add(&f->cloned_bytes, range.src_length);
+    else
+        atomic_store(&f->clones, false);
+    return ok;
+}
+
+static int write_run(struct batch *b, const struct manifest_file *file, uint32_t i, uint32_t n)
+{
+    struct fetch *f = b->f;
+    uint64_t off = (b->first_no + i) * f->chunk_size, len = (uint64_t)n * f->chunk_size;
+    if (len > file->size - off)
+        len = file->size - off;
+    if (util_pwrite_full(b->fd, b->plain + (size_t)i * f->chunk_size, (size_t)len, off) < 0) {
+        int e = errno;
+        return error_sys(&b->err, e, "writing %s", f->r->paths[b->file]);
+    }
+    return CAIRN_OK;
+}
+
+static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
+{
+    struct fetch *f = b->f;
+    struct manifest_file file;
+    manifest_file(m, b->file, &file);
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < b->n; i++) {
+        struct chunk c;
+        size_t len = plain_len(f, &file, b->first_no + i), got;
+        manifest_chunk(m, b->first + i, &c);
+        rc = chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->first + i),
+                        b->plain + (size_t)i * f->chunk_size, len, len, &got, &b->err);
+    }
+    for (uint32_t i = 0, n; !rc && i < b->n; i += n) {
+        n = atomic_load(&f->clones) ? raw_run(f, m, b, &file, i) : 0;
+        if (n && clone_run(b, m, i, n))
+            continue;
+        n = n ? n : 1;
+        /* Up to where the next run to clone begins, in one write. */
+        while (i + n < b->n && (!atomic_load(&f->clones) || !raw_run(f, m, b, &file, i + n)))
+            n++;
+        rc = write_run(b, &file, i, n);
+    }
+    return rc;
+}
+
+static void run_batch(struct pool_work *work, unsigned worker)
+{
+    (void)worker;
+    struct batch *b = (struct batch *)((char *)work - offsetof(struct batch, work));
+    struct fetch *f = b->f;
+    if (atomic_load(&f->stop))
+        return;
+    struct chunk_ctx *ctx = NULL;
+    b->rc = op_check(f->op, "fetch", &b->err);
+    if (!b->rc)
+        b->rc = chunk_ctx_get(f->r->store, &ctx, &b->err);
+    if (!b->rc) {
+        const struct manifest *m = atomic_load(&f->r->manifest);
+        b->rc = work_manifest(b, m, ctx);
+        if (b->rc == CAIRN_NOT_FOUND) {
+            b->rc = record_reload(f->r, f->op, m, &b->err);
+            if (!b->rc)
+                b->rc = work_manifest(b, atomic_load(&f->r->manifest), ctx);
+        }
+    }
+    chunk_ctx_put(f->r->store, ctx);
+    if (b->rc)
+        atomic_store(&f->stop, true);
+}
+
+/* ---- The caller's thread --------------------------------------------------------------------- */
+
+static struct batch *wait_oldest(struct fetch *f)
+{
+    struct batch *b = &f->ring[f->head];
+    pool_wait(&b->work);
+    b->submitted = false;
+    f->head = (f->head + 1) % f->ring_n;
+    f->used--;
+    if (b->closes)
+        close(b->fd);
+    return b;
+}
+
+static int take_oldest(struct fetch *f)
+{
+    struct batch *b = wait_oldest(f);
+    if (b->rc) {
+        if (f->err)
+            *f->err = b->err;
+        return b->rc;
+    }
+    STEP("fetch.batch");
+    f->done += (uint64_t)b->n * f->chunk_size;
+    if (f->progress && f->progress->report)
+        f->progress->report(f->progress->ctx, f->done < f->total ? f->done : f->total, f->total);
+    return CAIRN_OK;
+}
+
+static int submit(struct fetch *f, const struct batch *what)
+{
+    int rc = f->used == f->ring_n ? take_oldest(f) : CAIRN_OK;
+    if (rc)
+        return rc;
+    struct batch *b = &f->ring[(f->head + f->used) % f->ring_n];
+    b->file = what->file;
+    b->fd = what->fd;
+    b->closes = what->closes;
+    b->first_no = what->first_no;
+    b->first = what->first;
+    b->n = what->n;
+    b->rc = CAIRN_OK;
+    b->work.run = run_batch;
+    b->submitted = true;
+    f->used++;
+    pool_submit(f->r->store->pool, &b->work);
+    return CAIRN_OK;
+}
+
+static int fetch_file(struct fetch *f, const struct manifest *m, uint32_t i)
+{
+    struct manifest_file file;
+    manifest_file(m, i, &file);
+    CLEANUP_FD int fd = -1;
+    int rc = op_check(f->op, "fetch", f->err);
+    if (!rc)
+        rc = tree_create(f->aside.fd, f->r->paths[i], &fd, f->err);
+    STEP("fetch.created");
+    if (!rc && ftruncate(fd, (off_t)file.size) != 0) {
+        int e = errno;
+        rc = error_sys(f->err, e, "sizing %s", f->r->paths[i]);
+    }
+    for (uint32_t x = 0; !rc && x < file.n_extents; x++) {
+        struct manifest_extent ext;
+        manifest_extent(m, file.first_extent + x, &ext);
+        for (uint32_t at = 0; !rc && at < ext.count; at += f->batch_max) {
+            struct batch b = {.file = i,
+                              .fd = fd,
+                              .first_no = ext.chunk_no + at,
+                              .first = ext.first + at,
+                              .n = ext.count - at < f->batch_max ? ext.count - at : f->batch_max};
+            b.closes = x + 1 == file.n_extents && at + b.n == ext.count;
+            rc = submit(f, &b);
+            if (!rc && b.closes)
+                fd = -1; /* transferred */
+        }
+    }
+    if (rc) {
+        /* Batches in flight still write to fd. */
+        atomic_store(&f->stop, true);
+        while (f->used)
+            wait_oldest(f);
+    }
+    return rc;
+}
+
+static int run(struct fetch *f)
+{
+    const struct manifest *m = atomic_load(&f->r->manifest);
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < manifest_info(m)->n_files; i++)
+        rc = fetch_file(f, m, i);
+    while (!rc && f->used)
+        rc = take_oldest(f);
+    return rc;
+}
+
+static int allocate(struct fetch *f)
+{
+    f->ring_n = 2 * pool_workers(f->r->store->pool);
+    f->ring = calloc(f->ring_n, sizeof(f->ring[0]));
+    if (!f->ring)
+        return error_oom(f->err, "fetch");
+    for (size_t i = 0; i < f->ring_n; i++) {
+        f->ring[i].f = f;
+        f->ring[i].plain = malloc((size_t)f->batch_max * f->chunk_size);
+        if (!f->ring[i].plain)
+            return error_oom(f->err, "fetch");
+    }
+    return CAIRN_OK;
+}
+
+static void release(struct fetch *f)
+{
+    atomic_store(&f->stop, true);
+    for (size_t i = 0; f->ring && i < f->ring_n; i++) {
+        struct batch *b = &f->ring[i];
+        if (b->submitted) {
+            pool_wait(&b->work);
+            if (b->closes)
+                close(b->fd);
+        }
+        free(b->plain);
+    }
+    free(f->ring);
+    tree_aside_release(&f->aside);
+}
+
+int cairn_record_fetch(struct cairn_record *r, const struct cairn_op *op, const char *target,
+                       const struct cairn_progress *progress, struct cairn_fetch_result *result,
+                       struct cairn_error *err)
+{
+    int64_t start = clock_monotonic();
+    const struct manifest_info *info = manifest_info(atomic_load(&r->manifest));
+    uint32_t cs = r->store->format.chunk_size;
+    struct fetch f = {.r = r,
+                      .op = op,
+                      .progress = progress,
+                      .err = err,
+                      .aside = TREE_ASIDE_INIT,
+                      .chunk_size = cs,
+                      .batch_max = BATCH_LEN > cs ? BATCH_LEN / cs : 1,
+                      .total = info->data_bytes,
+                      .clones = r->store->backend->ops->open_fd != NULL};
+    int rc = op_check(op, "fetch", err);
+    if (!rc)
+        rc = allocate(&f);
+    if (!rc)
+        rc = tree_aside_begin(&f.aside, target, err);
+    if (!rc)
+        rc = run(&f);
+    if (!rc)
+        rc = tree_aside_commit(&f.aside, err);
+    release(&f);
+    *result = (struct cairn_fetch_result){.logical_bytes = info->logical_bytes,
+                                          .data_bytes = info->data_bytes,
+                                          .cloned_bytes = atomic_load(&f.cloned_bytes),
+                                          .seconds = (double)(clock_monotonic() - start) /
+                                                     (double)NS_PER_S};
+    return rc ? error_wrap(err, "fetch %s", r->id) : CAIRN_OK;
+}

@@ -1,0 +1,128 @@
+#include "base/clock.h"
+#include "store/commit.h"
+#include "store/meta.h"
+#include "store/relocate.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int rename_manifest(const struct manifest *m, const char *id, const char *gen,
+                           struct manifest **out, struct cairn_error *err)
+{
+    const struct manifest_info *from = manifest_info(m);
+    struct manifest_info info = {.created_ns = clock_realtime()};
+    memcpy(info.id, id, strlen(id) + 1);
+    memcpy(info.gen, gen, GEN_TEXT);
+    memcpy(info.parent_id, from->id, sizeof(info.parent_id));
+    memcpy(info.parent_gen, from->gen, GEN_TEXT);
+    uint8_t *data;
+    size_t len;
+    int rc = manifest_rename(m, &info, &data, &len, err);
+    return rc ? rc : manifest_decode(data, len, id, gen, out, err);
+}
+
+/* new_id's present generation stands in the way of a fork that would be committed as c->gen.
+ * *done: it is that fork already. */
+static int fork_target(struct commit *c, const struct manifest *source, bool *done,
+                       struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    char gen[GEN_TEXT];
+    struct cairn_error e;
+    *done = false;
+    int rc = store_get_meta(c->store, c->op, c->id, &meta, gen, &e);
+    if (rc == CAIRN_NOT_FOUND)
+        return CAIRN_OK;
+    if (rc)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    if (strcmp(gen, c->gen) != 0) {
+        if (id_is_template(c->id))
+            return CAIRN_OK;
+        return error_set(err, CAIRN_BUSY, EEXIST, "%s is taken (generation %s)", c->id, gen);
+    }
+    rc = store_load_manifest(c->store, c->op, c->id, gen, &m, err);
+    if (rc == CAIRN_NOT_FOUND) {
+        c->committed = true;
+        return CAIRN_OK;
+    }
+    if (!rc && !manifest_same_export(m, source))
+        rc = error_set(err, CAIRN_INVALID, EEXIST,
+                       "%s has this meta.json already (generation %s) with another export: each "
+                       "generation needs its own meta.json",
+                       c->id, gen);
+    *done = true;
+    return rc;
+}
+
+static int fork_locked(struct commit *c, const char *id, bool locked, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    CLEANUP_MANIFEST struct manifest *source = NULL;
+    char gen[GEN_TEXT];
+    bool done, again = true;
+    int rc = store_load(c->store, c->op, id, &meta, gen, &source, err);
+    if (!rc)
+        rc = fork_target(c, source, &done, err);
+    if (rc || done)
+        return rc;
+    rc = commit_before(c->store, c->op, c->id, c->gen, err);
+    CLEANUP_PACK_SET struct pack_set bad = {0};
+    for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
+        CLEANUP_MANIFEST struct manifest *m = NULL;
+        if (bad.n) {
+            struct manifest *moved = NULL;
+            rc = relocate_chunks(c->store, c->op, source, &bad, &moved, err);
+            if (rc)
+                break;
+            manifest_free(source);
+            source = moved;
+        }
+        rc = rename_manifest(source, c->id, c->gen, &m, err);
+        if (!rc)
+            rc = commit_run(c, m, &bad, &again, err);
+        if (!rc && again)
+            commit_forget_packs(c->store, &bad);
+    }
+    if (!rc && again)
+        rc = commit_gave_up(err);
+    if (rc)
+        commit_abandon(c, locked);
+    else
+        commit_after(c->store, c->op, c->id);
+    return rc;
+}
+
+int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *new_id,
+               const void *meta, size_t meta_len, char gen[CAIRN_GEN_TEXT], struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf own_meta = BUF_INIT(META_MAX);
+    int rc = id_check(id, err);
+    if (!rc)
+        rc = id_check(new_id, err);
+    if (!rc)
+        rc = op_check(op, "fork", err);
+    if (rc)
+        return rc;
+    if (!meta) {
+        rc = meta_default(new_id, &own_meta, err);
+        meta = own_meta.data;
+        meta_len = own_meta.len;
+    }
+    char name[GEN_TEXT];
+    if (!rc)
+        rc = gen_of_meta(meta, meta_len, name, err);
+    struct commit c = {
+        .store = s, .op = op, .id = new_id, .gen = name, .meta = meta, .meta_len = meta_len};
+    int lock = -1;
+    if (!rc)
+        rc = s->backend->ops->lock(s->backend, op, new_id, &lock, err);
+    if (!rc) {
+        rc = fork_locked(&c, id, lock >= 0, err);
+        s->backend->ops->unlock(s->backend, new_id, lock);
+    }
+    if (rc)
+        return error_wrap(err, "fork %s to %s", id, new_id);
+    memcpy(gen, name, GEN_TEXT);
+    return CAIRN_OK;
+}

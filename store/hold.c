@@ -1,0 +1,36 @@
+#include "store/hold.h"
+
+int hold_exists(struct cairn_store *s, const struct cairn_op *op, const char *id, bool *held,
+                struct cairn_error *err)
+{
+    char key[KEY_MAX];
+    layout_hold(id, key);
+    return backend_exists(s->backend, op, key, held, err);
+}
+
+int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
+               struct cairn_error *err)
+{
+    int rc = id_check(id, err);
+    if (rc)
+        return rc;
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char gen[GEN_TEXT], key[KEY_MAX];
+    rc = store_get_meta(s, op, id, &meta, gen, err);
+    layout_hold(id, key);
+    if (!rc)
+        rc = s->backend->ops->put(s->backend, op, key, "held\n", 5, err);
+    return rc ? error_wrap(err, "hold %s", id) : CAIRN_OK;
+}
+
+int cairn_release(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                  struct cairn_error *err)
+{
+    int rc = id_check(id, err);
+    if (rc)
+        return rc;
+    char key[KEY_MAX];
+    layout_hold(id, key);
+    rc = backend_remove_one(s->backend, op, key, err);
+    return rc ? error_wrap(err, "release %s", id) : CAIRN_OK;
+}

@@ -1,0 +1,199 @@
+#include "base/util.h"
+#include "store/digest.h"
+#include "store/index_build.h"
+#include "store/manifest.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ids in order, as their meta.json turn up in a listing. */
+typedef int id_fn(void *ctx, const char *id, struct cairn_error *err);
+
+/* fn returns 0 to go on, -1 to stop without an error, else an error's class. */
+static int each_id(struct cairn_store *s, const struct cairn_op *op, const char *prefix,
+                   const char *after, id_fn *fn, void *ctx, struct cairn_error *err)
+{
+    char key_prefix[KEY_MAX], key_after[KEY_MAX] = "";
+    snprintf(key_prefix, sizeof(key_prefix), LAYOUT_RECORDS "%s", prefix ? prefix : "");
+    /* '0' follows '/': behind every key of the record `after`. */
+    if (after && *after)
+        snprintf(key_after, sizeof(key_after), LAYOUT_RECORDS "%s0", after);
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    int rc = s->backend->ops->list(s->backend, op, key_prefix, key_after, &it, err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, op, &e, err);
+        if (rc || !e.key)
+            break;
+        struct layout_key k;
+        layout_parse(e.key, &k);
+        if (k.kind == LAYOUT_KIND_META)
+            rc = fn(ctx, k.id, err);
+    }
+    return rc == -1 ? CAIRN_OK : rc;
+}
+
+/* gen and what the manifest's header says. */
+static int read_header(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                       char gen[GEN_TEXT], struct manifest_info *info, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    uint8_t header[MANIFEST_HEADER_LEN];
+    char key[KEY_MAX];
+    int rc = store_get_meta(s, op, id, &meta, gen, err);
+    if (rc)
+        return rc;
+    layout_export(id, gen, key);
+    rc = s->backend->ops->read(s->backend, op, key, 0, header, sizeof(header), err);
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "%s has no export (generation %s)", id, gen);
+    if (!rc)
+        rc = manifest_header_decode(header, info, err);
+    if (!rc && (strcmp(info->id, id) != 0 || strcmp(info->gen, gen) != 0))
+        rc = error_set(err, CAIRN_CORRUPT, EIO, "it is the manifest of %s, generation %s", info->id,
+                       info->gen);
+    return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
+}
+
+struct lister {
+    struct cairn_store *s;
+    const struct cairn_op *op;
+    uint64_t left;
+    int (*fn)(void *ctx, const struct cairn_list_entry *entry);
+    void *ctx;
+};
+
+static int list_one(void *ctx, const char *id, struct cairn_error *err)
+{
+    struct lister *l = ctx;
+    char gen[GEN_TEXT] = "", digest[DIGEST_TEXT] = "";
+    struct manifest_info info = {0};
+    struct cairn_error e;
+    int rc = read_header(l->s, l->op, id, gen, &info, &e);
+    /* A template may be published again between the reads of meta.json and of its manifest. */
+    if (rc == CAIRN_NOT_FOUND)
+        rc = read_header(l->s, l->op, id, gen, &info, &e);
+    if (rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED || rc == CAIRN_INTERNAL)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    if (rc == CAIRN_NOT_FOUND && !gen[0])
+        return CAIRN_OK; /* removed meanwhile */
+    if (rc)
+        info = (struct manifest_info){0};
+    if (info.has_digest)
+        digest_text(info.digest, digest);
+    struct cairn_list_entry entry = {.id = id,
+                                     .error_class = rc,
+                                     .error_message = rc ? e.message : "",
+                                     .gen = rc ? "" : gen,
+                                     .digest = digest,
+                                     .created_ns = info.created_ns,
+                                     .logical_bytes = info.logical_bytes,
+                                     .stored_bytes = info.stored_bytes,
+                                     .files = info.n_files};
+    if (l->fn(l->ctx, &entry) != 0)
+        return -1;
+    return --l->left ? CAIRN_OK : -1;
+}
+
+int cairn_list(struct cairn_store *s, const struct cairn_op *op,
+               const struct cairn_list_options *options,
+               int (*fn)(void *ctx, const struct cairn_list_entry *entry), void *ctx,
+               struct cairn_error *err)
+{
+    static const struct cairn_list_options all;
+    const struct cairn_list_options *o = options ? options : &all;
+    if ((o->prefix && strchr(o->prefix, '/')) || (o->after && strchr(o->after, '/')) ||
+        (o->after && strlen(o->after) > ID_MAX))
+        return error_set(err, CAIRN_INVALID, EINVAL,
+                         "list: prefix and after are (the beginning of) an id");
+    if (o->prefix && strlen(o->prefix) > ID_MAX)
+        return CAIRN_OK; /* no id is that long */
+    struct lister l = {
+        .s = s, .op = op, .left = o->limit ? o->limit : UINT64_MAX, .fn = fn, .ctx = ctx};
+    int rc = op_check(op, "list", err);
+    if (!rc)
+        rc = each_id(s, op, o->prefix, o->after, list_one, &l, err);
+    return rc ? error_wrap(err, "list") : CAIRN_OK;
+}
+
+static int count_record(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                        struct cairn_stats *out, struct cairn_error *err)
+{
+    char gen[GEN_TEXT];
+    struct manifest_info info;
+    struct cairn_error e;
+    out->records++;
+    int rc = read_header(s, op, id, gen, &info, &e);
+    if (!rc)
+        out->logical_bytes += info.logical_bytes;
+    /* A damaged record counts as one; verify is what names it. */
+    if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
+        return CAIRN_OK;
+    return error_set(err, rc, e.sys_errno, "%s", e.message);
+}
+
+/* How many chunks a pack holds, from its trailer. */
+static int count_chunks(struct cairn_store *s, const struct cairn_op *op, const char *key,
+                        uint64_t size, uint64_t *chunks, struct cairn_error *err)
+{
+    uint8_t trailer[PACK_TRAILER_LEN];
+    uint64_t index_off;
+    uint32_t n;
+    struct cairn_error e;
+    if (size < PACK_HEADER_LEN + PACK_TRAILER_LEN)
+        return CAIRN_OK;
+    int rc = s->backend->ops->read(s->backend, op, key, size - PACK_TRAILER_LEN, trailer,
+                                   sizeof(trailer), &e);
+    if (!rc && pack_trailer_decode(trailer, size, &index_off, &n, &e) == CAIRN_OK)
+        *chunks += n;
+    if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
+        return CAIRN_OK;
+    return error_set(err, rc, e.sys_errno, "%s", e.message);
+}
+
+static int count_key(struct cairn_store *s, const struct cairn_op *op,
+                     const struct backend_entry *e, struct cairn_stats *out,
+                     struct cairn_error *err)
+{
+    struct layout_key k;
+    layout_parse(e->key, &k);
+    switch (k.kind) {
+    case LAYOUT_KIND_META:
+        return count_record(s, op, k.id, out, err);
+    case LAYOUT_KIND_EXPORT:
+        out->generations++;
+        return CAIRN_OK;
+    case LAYOUT_KIND_PACK:
+        out->packs++;
+        out->stored_bytes += e->stat.size;
+        return count_chunks(s, op, e->key, e->stat.size, &out->chunks, err);
+    default:
+        return CAIRN_OK;
+    }
+}
+
+int cairn_stats(struct cairn_store *s, const struct cairn_op *op, struct cairn_stats *out,
+                struct cairn_error *err)
+{
+    static const char *const prefixes[] = {LAYOUT_RECORDS, LAYOUT_PACKS};
+    *out = (struct cairn_stats){0};
+    int rc = op_check(op, "stats", err);
+    for (size_t i = 0; !rc && i < ARRAY_SIZE(prefixes); i++) {
+        CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+        rc = s->backend->ops->list(s->backend, op, prefixes[i], "", &it, err);
+        while (!rc) {
+            struct backend_entry e;
+            rc = it->ops->iter_next(it, op, &e, err);
+            if (rc || !e.key)
+                break;
+            rc = count_key(s, op, &e, out, err);
+        }
+    }
+    struct index_stats x;
+    struct cairn_error ignored;
+    if (!rc && s->index && !index_stats(s->index, &x, &ignored))
+        out->index_bytes = x.bytes;
+    return rc ? error_wrap(err, "stats") : CAIRN_OK;
+}

@@ -1,0 +1,134 @@
+#include "store/remove.h"
+
+#include "base/step.h"
+#include "base/util.h"
+#include "store/hold.h"
+#include "store/tomb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a record consists of. */
+struct parts {
+    char (*keys)[KEY_MAX]; /* of exports and staged metas, owned */
+    size_t n;
+    bool has_meta;
+};
+
+static void parts_release(struct parts *p)
+{
+    free(p->keys);
+}
+
+static int add_part(struct parts *p, const char *key, struct cairn_error *err)
+{
+    char(*keys)[KEY_MAX] = reallocarray(p->keys, p->n + 1, KEY_MAX);
+    if (!keys)
+        return error_oom(err, "removing a record");
+    p->keys = keys;
+    memcpy(p->keys[p->n++], key, strlen(key) + 1);
+    return CAIRN_OK;
+}
+
+static int find_parts(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                      struct parts *p, struct tomb *tomb, struct cairn_error *err)
+{
+    char prefix[KEY_MAX];
+    layout_record(id, prefix);
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    int rc = s->backend->ops->list(s->backend, op, prefix, "", &it, err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, op, &e, err);
+        if (rc || !e.key)
+            break;
+        struct layout_key k;
+        layout_parse(e.key, &k);
+        if (k.kind == LAYOUT_KIND_META)
+            p->has_meta = true;
+        if (k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED)
+            continue;
+        rc = add_part(p, e.key, err);
+        if (!rc)
+            rc = tomb_add_gen(tomb, k.gen, err);
+    }
+    return rc;
+}
+
+static int remove_parts(struct cairn_store *s, const struct cairn_op *op, const struct parts *p,
+                        struct cairn_error *err)
+{
+    if (!p->n)
+        return CAIRN_OK;
+    CLEANUP_FREE const char **keys = calloc(p->n, sizeof(*keys));
+    if (!keys)
+        return error_oom(err, "removing a record");
+    for (size_t i = 0; i < p->n; i++)
+        keys[i] = p->keys[i];
+    return s->backend->ops->remove(s->backend, op, keys, p->n, NULL, err);
+}
+
+int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                  struct cairn_error *err)
+{
+    __attribute__((cleanup(parts_release))) struct parts p = {0};
+    CLEANUP_TOMB struct tomb tomb = {0};
+    struct cairn_error e;
+    int rc = tomb_get(s, op, id, &tomb, &e);
+    if (rc && rc != CAIRN_NOT_FOUND)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    size_t known = tomb.n;
+    rc = find_parts(s, op, id, &p, &tomb, err);
+    if (!rc && !p.has_meta && !p.n)
+        return CAIRN_OK;
+    if (!rc && p.has_meta) {
+        CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+        char gen[GEN_TEXT];
+        rc = store_get_meta(s, op, id, &meta, gen, &e);
+        /* A meta that cannot be read as one is removed all the same. */
+        if (!rc)
+            rc = tomb_add_gen(&tomb, gen, err);
+        else if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
+            rc = CAIRN_OK;
+        else
+            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+    }
+    STEP("remove.begin");
+    if (!rc && (tomb.n > known || !known))
+        rc = tomb_put(s, op, id, &tomb, err);
+    STEP("remove.tomb");
+    if (!rc)
+        rc = remove_parts(s, op, &p, err);
+    STEP("remove.exports");
+    if (!rc && p.has_meta) {
+        char key[KEY_MAX];
+        layout_meta(id, key);
+        rc = backend_remove_one(s->backend, op, key, err);
+    }
+    STEP("remove.meta");
+    return rc;
+}
+
+int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                 struct cairn_error *err)
+{
+    struct backend *b = s->backend;
+    int rc = id_check(id, err);
+    if (!rc)
+        rc = op_check(op, "delete", err);
+    if (rc)
+        return rc;
+    bool held = false;
+    int lock = -1;
+    rc = b->ops->lock(b, op, id, &lock, err);
+    if (rc)
+        return error_wrap(err, "delete %s", id);
+    rc = hold_exists(s, op, id, &held, err);
+    if (!rc && held)
+        rc = error_set(err, CAIRN_BUSY, EBUSY, "it is held: release it first");
+    if (!rc)
+        rc = remove_record(s, op, id, err);
+    b->ops->unlock(b, id, lock);
+    return rc ? error_wrap(err, "delete %s", id) : CAIRN_OK;
+}

@@ -1,0 +1,272 @@
+#include "store/store.h"
+
+#include "base/log.h"
+#include "base/util.h"
+#include "store/chunk_io.h"
+#include "store/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+const char *cairn_version(void)
+{
+    return CAIRN_VERSION;
+}
+
+/* mkdir -p. The folders made are private; the ones that exist keep their modes. */
+static int make_folders(const char *path, struct cairn_error *err)
+{
+    CLEANUP_FREE char *p = strdup(path);
+    if (!p)
+        return error_oom(err, "path");
+    for (char *s = p + 1;; s++) {
+        if (*s && *s != '/')
+            continue;
+        char c = *s;
+        *s = 0;
+        if (mkdir(p, 0700) != 0 && errno != EEXIST) {
+            int e = errno;
+            return error_sys(err, e, "making folder %s", p);
+        }
+        *s = c;
+        if (!c)
+            return CAIRN_OK;
+    }
+}
+
+int store_format_init(struct backend *backend, const struct cairn_init_options *options,
+                      const struct cairn_op *op, struct cairn_error *err)
+{
+    bool exists;
+    int rc = backend_exists(backend, op, LAYOUT_FORMAT, &exists, err);
+    if (!rc && exists)
+        rc = error_set(err, CAIRN_BUSY, EEXIST, "there is a store already");
+    if (rc)
+        return rc;
+    struct store_format f;
+    uint32_t chunk_size = options && options->chunk_size ? options->chunk_size : CHUNK_SIZE_DEFAULT;
+    bool none = options && options->compression == CAIRN_COMPRESSION_NONE;
+    CLEANUP_BUF struct buf text = BUF_INIT(FORMAT_MAX);
+    rc = format_new(chunk_size, none ? FORMAT_NONE : FORMAT_ZSTD, &f, err);
+    if (!rc)
+        rc = format_encode(&f, &text, err);
+    if (!rc)
+        rc = backend->ops->put(backend, op, LAYOUT_FORMAT, text.data, text.len, err);
+    return rc;
+}
+
+/* Whether a folder is a fit place for a new store: empty, or holding only what an interrupted init
+ * left behind. */
+static int check_empty(const char *path, struct cairn_error *err)
+{
+    CLEANUP_DIR DIR *dir = opendir(path);
+    if (!dir) {
+        int e = errno;
+        return error_sys(err, e, "opening %s", path);
+    }
+    const struct dirent *d;
+    while ((errno = 0, d = readdir(dir))) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+            strcmp(d->d_name, "tmp") == 0 || strcmp(d->d_name, "format.json") == 0 ||
+            strcmp(d->d_name, "lost+found") == 0)
+            continue;
+        return error_set(err, CAIRN_INVALID, ENOTEMPTY,
+                         "%s is neither empty nor a store: it holds %s", path, d->d_name);
+    }
+    if (errno) {
+        int e = errno;
+        return error_sys(err, e, "reading %s", path);
+    }
+    return CAIRN_OK;
+}
+
+int cairn_init(const struct cairn_config *config, const struct cairn_init_options *options,
+               const struct cairn_op *op, struct cairn_error *err)
+{
+    int rc = op_check(op, "init", err);
+    if (!rc)
+        rc = make_folders(config->store, err);
+    if (rc)
+        return rc;
+    /* Two programs that make the same store must not end up with two secrets. The lock is held for
+     * some milliseconds and dies with its holder, so the wait needs no bound. */
+    CLEANUP_FD int fd = open(config->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
+        int e = errno;
+        return error_sys(err, e, "opening %s", config->store);
+    }
+    struct backend *b = NULL;
+    rc = backend_dir_open(config->store, &b, err);
+    if (rc)
+        return rc;
+    bool exists = false;
+    rc = backend_exists(b, op, LAYOUT_FORMAT, &exists, err);
+    if (!rc && !exists)
+        rc = check_empty(config->store, err);
+    if (!rc)
+        rc = store_format_init(b, options, op, err);
+    backend_free(b);
+    return rc ? error_wrap(err, "init %s", config->store) : CAIRN_OK;
+}
+
+static int read_format(struct cairn_store *s, const struct cairn_op *op, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf text = BUF_INIT(FORMAT_MAX);
+    int rc = s->backend->ops->get(s->backend, op, LAYOUT_FORMAT, FORMAT_MAX, &text, NULL, err);
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store here (no format.json): see init");
+    if (!rc)
+        rc = format_decode(text.data, text.len, &s->format, err);
+    if (!rc && s->format.min_writer > FORMAT_VERSION)
+        rc = error_set(err, CAIRN_PERMANENT, 0,
+                       "the store may only be written by programs of format %u or newer (this "
+                       "one: %u)",
+                       s->format.min_writer, FORMAT_VERSION);
+    return rc;
+}
+
+/* The index is a hint: without one the store works, it only stores more than it needs to. */
+static int open_index(struct cairn_store *s, const char *state, struct cairn_error *err)
+{
+    CLEANUP_FREE char *path = NULL;
+    if (asprintf(&path, "%s/%s", state, s->format.store_id) < 0) {
+        path = NULL;
+        return error_oom(err, "path");
+    }
+    int rc = make_folders(path, err);
+    if (!rc) {
+        char *file;
+        if (asprintf(&file, "%s/index.db", path) < 0)
+            return error_oom(err, "path");
+        rc = index_open(file, s->format.store_id, &s->index, err);
+        free(file);
+    }
+    return rc;
+}
+
+int store_new(struct backend *backend, const struct cairn_config *config, const struct cairn_op *op,
+              struct cairn_store **out, struct cairn_error *err)
+{
+    struct cairn_store *s = calloc(1, sizeof(*s));
+    if (!s) {
+        backend_free(backend);
+        return error_oom(err, "store");
+    }
+    s->backend = backend;
+    pthread_mutex_init(&s->ctx_lock, NULL);
+    int rc = read_format(s, op, err);
+    if (!rc)
+        rc = pack_files_new(&s->packs, err);
+    if (!rc) {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        unsigned n = config->workers ? config->workers
+                     : cores < 1     ? 1
+                     : cores > 8     ? 8
+                                     : (unsigned)cores;
+        rc = pool_new(n, &s->pool, err);
+    }
+    struct cairn_error ignored;
+    if (!rc && config->state && open_index(s, config->state, &ignored))
+        log_line(LOG_LEVEL_WARNING, "working without an index in %s: %s", config->state,
+                 ignored.message);
+    if (rc) {
+        cairn_close(s);
+        return rc;
+    }
+    *out = s;
+    return CAIRN_OK;
+}
+
+int cairn_open(const struct cairn_config *config, const struct cairn_op *op,
+               struct cairn_store **out, struct cairn_error *err)
+{
+    struct backend *b = NULL;
+    int rc = backend_dir_open(config->store, &b, err);
+    if (!rc)
+        rc = store_new(b, config, op, out, err);
+    return rc ? error_wrap(err, "store %s", config->store) : CAIRN_OK;
+}
+
+void cairn_close(struct cairn_store *s)
+{
+    if (!s)
+        return;
+    pool_free(s->pool);
+    index_close(s->index);
+    pack_files_free(s->packs);
+    chunk_ctx_free_all(s);
+    backend_free(s->backend);
+    pthread_mutex_destroy(&s->ctx_lock);
+    explicit_bzero(s->format.secret, sizeof(s->format.secret));
+    free(s);
+}
+
+void cairn_store_info(const struct cairn_store *s, struct cairn_store_info *out)
+{
+    *out = (struct cairn_store_info){
+        .format = s->format.version,
+        .chunk_size = s->format.chunk_size,
+        .compression =
+            s->format.compression == FORMAT_NONE ? CAIRN_COMPRESSION_NONE : CAIRN_COMPRESSION_ZSTD,
+    };
+    memcpy(out->store_id, s->format.store_id, sizeof(out->store_id));
+}
+
+int store_get_meta(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                   struct buf *meta, char gen[GEN_TEXT], struct cairn_error *err)
+{
+    char key[KEY_MAX];
+    layout_meta(id, key);
+    meta->max = META_MAX;
+    int rc = s->backend->ops->get(s->backend, op, key, META_MAX, meta, NULL, err);
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no such record: %s", id);
+    return rc ? rc : gen_of_meta(meta->data, meta->len, gen, err);
+}
+
+int store_load_manifest(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                        const char *gen, struct manifest **out, struct cairn_error *err)
+{
+    char key[KEY_MAX];
+    layout_export(id, gen, key);
+    CLEANUP_BUF struct buf data = BUF_INIT(MANIFEST_MAX);
+    int rc = s->backend->ops->get(s->backend, op, key, MANIFEST_MAX, &data, NULL, err);
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "%s has no export (generation %s)", id, gen);
+    if (rc)
+        return rc;
+    size_t len = data.len;
+    rc = manifest_decode(util_steal(&data.data), len, id, gen, out, err);
+    if (!rc && manifest_info(*out)->chunk_size != s->format.chunk_size) {
+        manifest_free(*out);
+        *out = NULL;
+        rc = error_set(err, CAIRN_CORRUPT, EIO, "its chunk size is not the store's");
+    }
+    return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
+}
+
+int store_load(struct cairn_store *s, const struct cairn_op *op, const char *id, struct buf *meta,
+               char gen[GEN_TEXT], struct manifest **out, struct cairn_error *err)
+{
+    /* A template may be published between the two reads, and a sweep may take the old generation:
+     * then meta.json names a new one. */
+    for (int tries = 0;; tries++) {
+        char before[GEN_TEXT];
+        buf_clear(meta);
+        int rc = store_get_meta(s, op, id, meta, before, err);
+        if (rc)
+            return rc;
+        rc = store_load_manifest(s, op, id, before, out, err);
+        memcpy(gen, before, GEN_TEXT);
+        if (rc != CAIRN_NOT_FOUND || tries == 4)
+            return rc;
+        struct cairn_error ignored;
+        buf_clear(meta);
+        if (store_get_meta(s, op, id, meta, gen, &ignored) || strcmp(gen, before) == 0)
+            return rc;
+    }
+}

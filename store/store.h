@@ -1,0 +1,56 @@
+/* The inside of struct cairn_store, for the files of store/ and the folders above it. */
+#ifndef CAIRN_STORE_STORE_H
+#define CAIRN_STORE_STORE_H
+
+#include "base/pool.h"
+#include "store/backend.h"
+#include "store/cairn.h"
+#include "store/format.h"
+#include "store/index.h"
+
+#include <pthread.h>
+
+struct chunk_ctx;
+struct pack_files;
+
+/* Everything but free_ctx and what synchronises itself is set before the store is shared and does
+ * not change. */
+struct cairn_store {
+    struct backend *backend; /* owned */
+    struct store_format format;
+    struct index *index;      /* owned; NULL: none is kept */
+    struct pool *pool;        /* owned */
+    struct pack_files *packs; /* owned; open packs of a local backend */
+    pthread_mutex_t ctx_lock;
+    struct chunk_ctx *free_ctx; /* guarded by ctx_lock */
+};
+
+/* Compose a store on a backend. backend is transferred, also when this fails. */
+CAIRN_MUST_CHECK int store_new(struct backend *backend, const struct cairn_config *config,
+                               const struct cairn_op *op, struct cairn_store **out,
+                               struct cairn_error *err);
+
+/* Write format.json of a new store on a backend (borrowed). Busy: there is one. */
+CAIRN_MUST_CHECK int store_format_init(struct backend *backend,
+                                       const struct cairn_init_options *options,
+                                       const struct cairn_op *op, struct cairn_error *err);
+
+/* The bytes of meta.json and the generation that they name. not_found: no such record. */
+CAIRN_MUST_CHECK int store_get_meta(struct cairn_store *s, const struct cairn_op *op,
+                                    const char *id, struct buf *meta, char gen[GEN_TEXT],
+                                    struct cairn_error *err);
+
+struct manifest;
+
+/* The manifest of one generation. not_found: it has none. */
+CAIRN_MUST_CHECK int store_load_manifest(struct cairn_store *s, const struct cairn_op *op,
+                                         const char *id, const char *gen, struct manifest **out,
+                                         struct cairn_error *err);
+
+/* The committed generation: meta (appended), gen and manifest. not_found: no such record, or a meta
+ * without its export. */
+CAIRN_MUST_CHECK int store_load(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                                struct buf *meta, char gen[GEN_TEXT], struct manifest **out,
+                                struct cairn_error *err);
+
+#endif

@@ -1,0 +1,462 @@
+#include "base/util.h"
+#include "store/chunk_io.h"
+#include "store/index_build.h"
+#include "store/manifest.h"
+#include "store/pack_set.h"
+#include "store/seen.h"
+#include "store/store.h"
+#include "store/tomb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_CHUNKS 32
+
+struct verify;
+
+struct task {
+    struct chunk chunk;
+    uint8_t xxh[XXH3_LEN]; /* zero: not known */
+    int rc;
+    struct cairn_error err;
+};
+
+/* Chunks to be read by one worker. Owned by the caller's thread, but by a pool thread between
+ * pool_submit and pool_wait. */
+struct batch {
+    struct pool_work work;
+    struct verify *v;
+    bool submitted;
+    uint32_t n;
+    struct task tasks[BATCH_CHUNKS];
+    uint8_t *plain;
+};
+
+struct verify {
+    struct cairn_store *s;
+    const struct cairn_op *op;
+    const struct cairn_verify_options *opt;
+    struct cairn_verify_result *result;
+    struct cairn_error *err;
+    struct seen seen; /* chunks checked, by where they lie */
+    struct seen bad;  /* those of them that are damaged or gone */
+    struct batch *ring;
+    size_t ring_n, head, used;
+    struct batch *filling;   /* &ring[(head + used) % ring_n], or NULL */
+    struct pack_set missing; /* packs reported as gone for the record under way */
+    bool records_phase;      /* records are checked, not packs */
+    const char *object;      /* what needs the chunks under way, for messages */
+    uint64_t done, total;
+};
+
+static void found(struct verify *v, int error_class, const char *object, const char *message)
+{
+    if (error_class == CAIRN_OK)
+        v->result->unknown_keys++;
+    else
+        v->result->errors++;
+    if (v->opt->found)
+        v->opt->found(v->opt->ctx, error_class, object, message);
+}
+
+/* Faults of the store are findings; what keeps the check itself from going on is an error. */
+static bool is_finding(int rc)
+{
+    return rc == CAIRN_CORRUPT || rc == CAIRN_NOT_FOUND || rc == CAIRN_PERMANENT;
+}
+
+/* e as a finding about object, or passed on. */
+static int finding(struct verify *v, int rc, const struct cairn_error *e, const char *object)
+{
+    if (!is_finding(rc))
+        return error_set(v->err, rc, e->sys_errno, "%s: %s", object, e->message);
+    found(v, rc, object, e->message);
+    return CAIRN_OK;
+}
+
+/* ---- Chunks ---------------------------------------------------------------------------------- */
+
+static void check_chunk(struct batch *b, struct chunk_ctx *ctx, struct task *t)
+{
+    struct cairn_store *s = b->v->s;
+    size_t len;
+    t->rc = chunk_read(s, b->v->op, ctx, &t->chunk, NULL, b->plain, s->format.chunk_size, 0, &len,
+                       &t->err);
+    if (t->rc || util_is_zero(t->xxh, XXH3_LEN))
+        return;
+    uint8_t sum[XXH3_LEN];
+    hash_xxh3(s->format.secret, b->plain, len, sum);
+    if (memcmp(sum, t->xxh, XXH3_LEN) != 0)
+        t->rc = error_set(&t->err, CAIRN_CORRUPT, EIO,
+                          "the manifest has another XXH3 for a chunk whose SHA-256 is right");
+}
+
+static void run_batch(struct pool_work *work, unsigned worker)
+{
+    (void)worker;
+    struct batch *b = (struct batch *)((char *)work - offsetof(struct batch, work));
+    struct chunk_ctx *ctx = NULL;
+    struct cairn_error err;
+    int rc = op_check(b->v->op, "verify", &err);
+    if (!rc)
+        rc = chunk_ctx_get(b->v->s, &ctx, &err);
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct task *t = &b->tasks[i];
+        if (!rc) {
+            check_chunk(b, ctx, t);
+        } else {
+            t->rc = rc;
+            t->err = err;
+        }
+    }
+    chunk_ctx_put(b->v->s, ctx);
+}
+
+static int take_task(struct verify *v, const struct task *t)
+{
+    v->result->checked_chunks++;
+    v->result->checked_bytes += t->chunk.loc.stored_len;
+    v->done += t->chunk.loc.stored_len;
+    if (!t->rc)
+        return CAIRN_OK;
+    bool ignored;
+    int rc = seen_add(&v->bad, t->chunk.loc.pack, t->chunk.loc.offset, &ignored, v->err);
+    if (rc)
+        return rc;
+    /* A pack that is gone is named once for each record, not once for each chunk. */
+    if (t->rc == CAIRN_NOT_FOUND) {
+        if (pack_set_has(&v->missing, t->chunk.loc.pack))
+            return CAIRN_OK;
+        rc = pack_set_add(&v->missing, t->chunk.loc.pack, v->err);
+        if (rc)
+            return rc;
+    }
+    return finding(v, t->rc, &t->err, v->object);
+}
+
+/* A chunk that was checked for another record before: this one suffers from it as well. */
+static void add_known_chunk(struct verify *v, const struct chunk *c)
+{
+    if (!v->records_phase || !seen_has(&v->bad, c->loc.pack, c->loc.offset))
+        return;
+    char key[KEY_MAX], text[KEY_MAX + 64];
+    layout_pack(c->loc.pack, key);
+    snprintf(text, sizeof(text), "%s, offset %u: damaged, as told above", key, c->loc.offset);
+    found(v, CAIRN_CORRUPT, v->object, text);
+}
+
+static int take_oldest(struct verify *v)
+{
+    struct batch *b = &v->ring[v->head];
+    pool_wait(&b->work);
+    b->submitted = false;
+    v->head = (v->head + 1) % v->ring_n;
+    v->used--;
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < b->n; i++)
+        rc = take_task(v, &b->tasks[i]);
+    if (v->opt->progress.report)
+        v->opt->progress.report(v->opt->progress.ctx, v->done,
+                                v->done > v->total ? v->done : v->total);
+    return rc;
+}
+
+static void submit(struct verify *v)
+{
+    struct batch *b = v->filling;
+    v->filling = NULL;
+    b->work.run = run_batch;
+    b->submitted = true;
+    v->used++;
+    pool_submit(v->s->pool, &b->work);
+}
+
+static int add_chunk(struct verify *v, const struct chunk *c, const uint8_t *xxh)
+{
+    bool fresh;
+    int rc = seen_add(&v->seen, c->loc.pack, c->loc.offset, &fresh, v->err);
+    if (!rc && !fresh)
+        add_known_chunk(v, c);
+    if (rc || !fresh)
+        return rc;
+    if (!v->filling) {
+        rc = v->used == v->ring_n ? take_oldest(v) : CAIRN_OK;
+        if (rc)
+            return rc;
+        v->filling = &v->ring[(v->head + v->used) % v->ring_n];
+        v->filling->n = 0;
+    }
+    struct task *t = &v->filling->tasks[v->filling->n++];
+    t->chunk = *c;
+    if (xxh)
+        memcpy(t->xxh, xxh, XXH3_LEN);
+    else
+        memset(t->xxh, 0, XXH3_LEN);
+    if (v->filling->n == BATCH_CHUNKS)
+        submit(v);
+    return CAIRN_OK;
+}
+
+/* Until every chunk added so far was checked: then the object they belong to may change. */
+static int finish_chunks(struct verify *v)
+{
+    if (v->filling)
+        submit(v);
+    int rc = CAIRN_OK;
+    while (!rc && v->used)
+        rc = take_oldest(v);
+    return rc;
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+static int check_manifest_chunks(struct verify *v, const struct manifest *m)
+{
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < manifest_info(m)->n_chunks; i++) {
+        struct chunk c;
+        manifest_chunk(m, i, &c);
+        rc = add_chunk(v, &c, manifest_chunk_xxh(m, i));
+    }
+    return rc ? rc : finish_chunks(v);
+}
+
+/* The manifest of one generation. Of a generation that is not committed only the manifest is
+ * checked: its packs may rightly be gone. */
+static int check_export(struct verify *v, const char *id, const char *gen, bool committed)
+{
+    char key[KEY_MAX];
+    layout_export(id, gen, key);
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    struct cairn_error e;
+    int rc = store_load_manifest(v->s, v->op, id, gen, &m, &e);
+    if (!rc)
+        rc = manifest_check_content(m, &e);
+    if (rc == CAIRN_NOT_FOUND && !committed)
+        return CAIRN_OK; /* removed meanwhile */
+    if (rc)
+        return finding(v, rc, &e, key);
+    v->object = key;
+    pack_set_release(&v->missing);
+    rc = committed ? check_manifest_chunks(v, m) : CAIRN_OK;
+    v->object = "";
+    return rc;
+}
+
+static int check_record(struct verify *v, const char *id, bool must_exist)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char gen[GEN_TEXT], key[KEY_MAX];
+    struct cairn_error e;
+    layout_meta(id, key);
+    int rc = op_check(v->op, "verify", v->err);
+    if (rc)
+        return rc;
+    rc = store_get_meta(v->s, v->op, id, &meta, gen, &e);
+    if (rc == CAIRN_NOT_FOUND && !must_exist)
+        return CAIRN_OK;
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(v->err, rc, ENOENT, "%s", e.message);
+    v->result->checked_records++;
+    if (rc)
+        return finding(v, rc, &e, key);
+    CLEANUP_TOMB struct tomb t = {0};
+    rc = tomb_get(v->s, v->op, id, &t, &e);
+    if (!rc && tomb_has_gen(&t, gen))
+        return CAIRN_OK; /* being removed */
+    if (rc && rc != CAIRN_NOT_FOUND)
+        return finding(v, rc, &e, key);
+    return check_export(v, id, gen, true);
+}
+
+static int check_records(struct verify *v)
+{
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    struct backend *b = v->s->backend;
+    int rc = b->ops->list(b, v->op, LAYOUT_RECORDS, "", &it, v->err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, v->op, &e, v->err);
+        if (rc || !e.key)
+            break;
+        struct layout_key k;
+        layout_parse(e.key, &k);
+        if (k.kind == LAYOUT_KIND_META)
+            rc = check_record(v, k.id, false);
+        else if (k.kind == LAYOUT_KIND_EXPORT)
+            rc = check_export(v, k.id, k.gen, false);
+    }
+    return rc;
+}
+
+/* ---- Packs ----------------------------------------------------------------------------------- */
+
+/* The chunk that an entry of a pack's index describes. False where its base is not to be found,
+ * which only happens to a chunk that no manifest names. */
+static bool entry_chunk(struct verify *v, const uint8_t pack[PACK_ID_LEN],
+                        const struct pack_entry *entries, uint32_t n, uint32_t i, struct chunk *out)
+{
+    const struct pack_entry *e = &entries[i];
+    *out = (struct chunk){.loc = {.offset = e->offset,
+                                  .stored_len = e->stored_len,
+                                  .plain_len = e->plain_len,
+                                  .encoding = e->encoding}};
+    memcpy(out->sha, e->sha, SHA256_LEN);
+    memcpy(out->loc.pack, pack, PACK_ID_LEN);
+    if (e->encoding != CHUNK_ZSTD_BASE)
+        return true;
+    memcpy(out->base_sha, e->base_sha, SHA256_LEN);
+    for (uint32_t j = 0; j < n; j++) {
+        if (entries[j].encoding == CHUNK_ZSTD_BASE ||
+            memcmp(entries[j].sha, e->base_sha, SHA256_LEN) != 0)
+            continue;
+        out->base = (struct chunk_loc){.offset = entries[j].offset,
+                                       .stored_len = entries[j].stored_len,
+                                       .plain_len = entries[j].plain_len,
+                                       .encoding = entries[j].encoding};
+        memcpy(out->base.pack, pack, PACK_ID_LEN);
+        return true;
+    }
+    struct chunk base;
+    struct cairn_error ignored;
+    if (!v->s->index || index_lookup(v->s->index, e->base_sha, &base, &ignored) ||
+        base.loc.encoding == CHUNK_ZSTD_BASE)
+        return false;
+    out->base = base.loc;
+    return true;
+}
+
+static int check_pack(struct verify *v, const char *key, const uint8_t pack[PACK_ID_LEN],
+                      uint64_t size)
+{
+    CLEANUP_FREE struct pack_entry *entries = NULL;
+    uint32_t n = 0;
+    struct cairn_error e;
+    int rc = index_read_pack(v->s, v->op, pack, size, &entries, &n, &e);
+    if (rc == CAIRN_NOT_FOUND)
+        return CAIRN_OK; /* removed meanwhile */
+    v->result->checked_packs++;
+    if (rc)
+        return finding(v, rc, &e, key);
+    v->object = key;
+    pack_set_release(&v->missing);
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        struct chunk c;
+        if (entry_chunk(v, pack, entries, n, i, &c))
+            rc = add_chunk(v, &c, NULL);
+    }
+    if (!rc)
+        rc = finish_chunks(v);
+    v->object = "";
+    return rc;
+}
+
+/* Every key of the store: packs are checked, foreign ones named. */
+static int check_keys(struct verify *v, bool packs)
+{
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    struct backend *b = v->s->backend;
+    int rc = b->ops->list(b, v->op, packs ? LAYOUT_PACKS : "", "", &it, v->err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, v->op, &e, v->err);
+        if (rc || !e.key)
+            break;
+        struct layout_key k;
+        layout_parse(e.key, &k);
+        if (packs && k.kind == LAYOUT_KIND_PACK) {
+            char key[KEY_MAX];
+            layout_pack(k.pack, key);
+            rc = check_pack(v, key, k.pack, e.stat.size);
+        } else if (!packs && k.kind == LAYOUT_KIND_UNKNOWN) {
+            found(v, CAIRN_OK, e.key, "not a key of Cairn's: ignored");
+        }
+    }
+    return rc;
+}
+
+static int sum_packs(struct verify *v)
+{
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    struct backend *b = v->s->backend;
+    int rc = b->ops->list(b, v->op, LAYOUT_PACKS, "", &it, v->err);
+    while (!rc) {
+        struct backend_entry e;
+        rc = it->ops->iter_next(it, v->op, &e, v->err);
+        if (rc || !e.key)
+            break;
+        v->total += e.stat.size;
+    }
+    return rc;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static int allocate(struct verify *v)
+{
+    v->ring_n = 2 * pool_workers(v->s->pool);
+    v->ring = calloc(v->ring_n, sizeof(v->ring[0]));
+    if (!v->ring)
+        return error_oom(v->err, "verify");
+    for (size_t i = 0; i < v->ring_n; i++) {
+        v->ring[i].v = v;
+        v->ring[i].plain = malloc(v->s->format.chunk_size);
+        if (!v->ring[i].plain)
+            return error_oom(v->err, "verify");
+    }
+    return CAIRN_OK;
+}
+
+static void release(struct verify *v)
+{
+    for (size_t i = 0; v->ring && i < v->ring_n; i++) {
+        if (v->ring[i].submitted)
+            pool_wait(&v->ring[i].work);
+        free(v->ring[i].plain);
+    }
+    free(v->ring);
+    seen_release(&v->seen);
+    seen_release(&v->bad);
+    pack_set_release(&v->missing);
+}
+
+static int run(struct verify *v)
+{
+    const struct cairn_verify_options *opt = v->opt;
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < opt->n_ids; i++)
+        rc = id_check(opt->ids[i], v->err);
+    if (!rc && opt->repair_index)
+        rc = index_build(v->s, v->op, true, v->err);
+    v->records_phase = true;
+    for (size_t i = 0; !rc && i < opt->n_ids; i++)
+        rc = check_record(v, opt->ids[i], true);
+    if (rc || opt->n_ids)
+        return rc;
+    rc = sum_packs(v);
+    if (!rc)
+        rc = check_records(v);
+    v->records_phase = false;
+    if (!rc)
+        rc = check_keys(v, true);
+    if (!rc)
+        rc = check_keys(v, false);
+    return rc;
+}
+
+int cairn_verify(struct cairn_store *s, const struct cairn_op *op,
+                 const struct cairn_verify_options *options, struct cairn_verify_result *result,
+                 struct cairn_error *err)
+{
+    *result = (struct cairn_verify_result){0};
+    struct verify v = {
+        .s = s, .op = op, .opt = options, .result = result, .err = err, .object = ""};
+    int rc = op_check(op, "verify", err);
+    if (!rc)
+        rc = allocate(&v);
+    if (!rc)
+        rc = run(&v);
+    release(&v);
+    return rc ? error_wrap(err, "verify") : CAIRN_OK;
+}

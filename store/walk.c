@@ -1,0 +1,246 @@
+#include "store/walk.h"
+
+#include "base/util.h"
+#include "store/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+const char *walk_shown(const char *path, size_t len, char out[WALK_SHOWN])
+{
+    char *p = out;
+    size_t shown = len < 252 ? len : 252;
+    for (size_t i = 0; i < shown; i++) {
+        unsigned char c = (unsigned char)path[i];
+        if (c < 0x20 || c == 0x7f)
+            p += snprintf(p, 5, "\\x%02x", c);
+        else
+            *p++ = (char)c;
+    }
+    snprintf(p, 4, "%s", shown < len ? "..." : "");
+    return out;
+}
+
+/* Every component is resolved beneath dir and none may be a link. O_NONBLOCK: something may have
+ * put a fifo in the place of a file meanwhile. */
+static int open_beneath(int dir, const char *path, int flags)
+{
+    struct open_how how = {
+        .flags = (uint64_t)(flags | O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+}
+
+static const char *kind_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a fifo";
+    case S_IFSOCK:
+        return "a socket";
+    case S_IFBLK:
+    case S_IFCHR:
+        return "a device";
+    default:
+        return "no regular file";
+    }
+}
+
+struct walker {
+    struct walk *out;
+    const struct cairn_op *op;
+    size_t cap;
+    char path[MANIFEST_PATH_MAX + 2];
+    struct cairn_error *err;
+};
+
+static int add_file(struct walker *w, size_t len, const struct stat *st)
+{
+    struct walk *out = w->out;
+    if (out->n == w->cap) {
+        size_t cap = w->cap ? 2 * w->cap : 16;
+        struct walk_file *files = reallocarray(out->files, cap, sizeof(*files));
+        if (!files)
+            return error_oom(w->err, "listing the export");
+        out->files = files;
+        w->cap = cap;
+    }
+    char *path = strndup(w->path, len);
+    if (!path)
+        return error_oom(w->err, "listing the export");
+    out->files[out->n++] =
+        (struct walk_file){.path = path, .path_len = len, .size = (uint64_t)st->st_size, .st = *st};
+    out->logical_bytes += (uint64_t)st->st_size;
+    return CAIRN_OK;
+}
+
+static int walk_folder(struct walker *w, int fd, size_t len);
+
+/* One name of the folder whose path is the first len bytes (with its slash) of w->path. */
+static int walk_entry(struct walker *w, int dir, size_t len, const char *name)
+{
+    char shown[WALK_SHOWN];
+    size_t n = strlen(name);
+    if (len + n > MANIFEST_PATH_MAX)
+        return error_set(w->err, CAIRN_INVALID, ENAMETOOLONG,
+                         "export: path of more than %d bytes: %s", MANIFEST_PATH_MAX,
+                         walk_shown(w->path, len, shown));
+    memcpy(w->path + len, name, n + 1);
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        int e = errno;
+        walk_shown(w->path, len + n, shown);
+        return e == ENOENT ? error_set(w->err, CAIRN_BUSY, e, "export: %s vanished", shown)
+                           : error_sys(w->err, e, "export: %s", shown);
+    }
+    if (S_ISREG(st.st_mode))
+        return add_file(w, len + n, &st);
+    if (!S_ISDIR(st.st_mode))
+        return error_set(w->err, CAIRN_INVALID, EINVAL,
+                         "export: %s is %s: only regular files and folders can be published",
+                         walk_shown(w->path, len + n, shown), kind_of(st.st_mode));
+    int fd = open_beneath(dir, name, O_DIRECTORY);
+    if (fd < 0) {
+        int e = errno;
+        return error_sys(w->err, e, "export: opening %s", walk_shown(w->path, len + n, shown));
+    }
+    w->path[len + n] = '/';
+    return walk_folder(w, fd, len + n + 1);
+}
+
+/* fd is transferred. */
+static int walk_folder(struct walker *w, int fd, size_t len)
+{
+    char shown[WALK_SHOWN];
+    CLEANUP_DIR DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int e = errno;
+        close(fd);
+        return error_sys(w->err, e, "export: reading folder %s", walk_shown(w->path, len, shown));
+    }
+    size_t files_before = w->out->n;
+    uint64_t empty_before = w->out->empty_dirs;
+    int rc = op_check(w->op, "listing the export", w->err);
+    while (!rc) {
+        errno = 0;
+        const struct dirent *d = readdir(dir);
+        if (!d && errno) {
+            int e = errno;
+            return error_sys(w->err, e, "export: reading folder %s",
+                             walk_shown(w->path, len, shown));
+        }
+        if (!d)
+            break;
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        rc = walk_entry(w, dirfd(dir), len, d->d_name);
+    }
+    if (!rc && len > 0 && w->out->n == files_before && w->out->empty_dirs == empty_before)
+        w->out->empty_dirs++;
+    return rc;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct walk_file *x = a, *y = b;
+    size_t n = x->path_len < y->path_len ? x->path_len : y->path_len;
+    int c = memcmp(x->path, y->path, n);
+    return c ? c : (x->path_len > y->path_len) - (x->path_len < y->path_len);
+}
+
+int walk_run(const char *from, const struct cairn_op *op, struct walk *out, struct cairn_error *err)
+{
+    char shown[WALK_SHOWN];
+    *out = WALK_INIT;
+    out->root = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->root < 0) {
+        int e = errno;
+        return error_sys(err, e, "export folder %s", walk_shown(from, strlen(from), shown));
+    }
+    int fd = open_beneath(out->root, ".", O_DIRECTORY);
+    if (fd < 0) {
+        int e = errno;
+        walk_release(out);
+        return error_sys(err, e, "export folder %s", walk_shown(from, strlen(from), shown));
+    }
+    struct walker *w = calloc(1, sizeof(*w));
+    if (!w) {
+        close(fd);
+        walk_release(out);
+        return error_oom(err, "listing the export");
+    }
+    *w = (struct walker){.out = out, .op = op, .err = err};
+    int rc = walk_folder(w, fd, 0);
+    free(w);
+    if (rc) {
+        walk_release(out);
+        return rc;
+    }
+    if (out->n)
+        qsort(out->files, out->n, sizeof(out->files[0]), by_path);
+    return CAIRN_OK;
+}
+
+void walk_release(struct walk *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        free(w->files[i].path);
+    free(w->files);
+    if (w->root >= 0)
+        close(w->root);
+    *w = WALK_INIT;
+}
+
+static int changed(const struct walk_file *f, const char *how, struct cairn_error *err)
+{
+    char shown[WALK_SHOWN];
+    return error_set(err, CAIRN_BUSY, EBUSY, "export: %s %s while it was published",
+                     walk_shown(f->path, f->path_len, shown), how);
+}
+
+int walk_open(const struct walk *w, size_t i, int *fd, struct cairn_error *err)
+{
+    const struct walk_file *f = &w->files[i];
+    char shown[WALK_SHOWN];
+    CLEANUP_FD int file = open_beneath(w->root, f->path, 0);
+    if (file < 0) {
+        int e = errno;
+        if (e == ENOENT || e == ELOOP || e == ENOTDIR)
+            return changed(f, "vanished", err);
+        return error_sys(err, e, "export: opening %s", walk_shown(f->path, f->path_len, shown));
+    }
+    int rc = walk_unchanged(w, i, file, err);
+    if (rc)
+        return rc;
+    *fd = util_steal_fd(&file);
+    return CAIRN_OK;
+}
+
+int walk_unchanged(const struct walk *w, size_t i, int fd, struct cairn_error *err)
+{
+    const struct walk_file *f = &w->files[i];
+    struct stat st;
+    char shown[WALK_SHOWN];
+    if (fstat(fd, &st) != 0) {
+        int e = errno;
+        return error_sys(err, e, "export: %s", walk_shown(f->path, f->path_len, shown));
+    }
+    if (!S_ISREG(st.st_mode) || st.st_ino != f->st.st_ino || st.st_dev != f->st.st_dev)
+        return changed(f, "was replaced", err);
+    if (st.st_size != f->st.st_size) {
+        char how[96];
+        snprintf(how, sizeof(how), "changed its size from %lld to %lld bytes",
+                 (long long)f->st.st_size, (long long)st.st_size);
+        return changed(f, how, err);
+    }
+    if (st.st_mtim.tv_sec != f->st.st_mtim.tv_sec || st.st_mtim.tv_nsec != f->st.st_mtim.tv_nsec)
+        return changed(f, "was written to", err);
+    return CAIRN_OK;
+}
