@@ -1,0 +1,157 @@
+#include "tests/contract/factory.h"
+
+#include "tests/lib/backend_fault.h"
+#include "tests/lib/backend_mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void dir_start(struct place *place)
+{
+    place->root = testing_tmpdir();
+}
+
+static int dir_open(struct place *place, struct backend **out, struct cairn_error *err)
+{
+    return backend_dir_open(place->root, out, err);
+}
+
+static void dir_stop(struct place *place)
+{
+    place->root = NULL; /* the folder goes with the process */
+}
+
+static int fault_open(struct place *place, struct backend **out, struct cairn_error *err)
+{
+    struct backend *inner;
+    int rc = dir_open(place, &inner, err);
+    if (rc)
+        return rc;
+    rc = backend_fault_new(inner, out, err);
+    if (rc)
+        backend_free(inner);
+    return rc;
+}
+
+static void mem_start(struct place *place)
+{
+    struct cairn_error err;
+    ck_ok(backend_mem_new(&place->shared, &err));
+}
+
+static int mem_open(struct place *place, struct backend **out, struct cairn_error *err)
+{
+    return backend_mem_share(place->shared, out, err);
+}
+
+static void mem_stop(struct place *place)
+{
+    ck_assert_uint_eq(backend_mem_uploads(place->shared), 0);
+    backend_free(place->shared);
+}
+
+static const struct factory factories[] = {
+    {.name = "dir",
+     .locks = true,
+     .stages = true,
+     .files = true,
+     .start = dir_start,
+     .open = dir_open,
+     .stop = dir_stop},
+    {.name = "fault",
+     .locks = true,
+     .stages = true,
+     .files = true,
+     .start = dir_start,
+     .open = fault_open,
+     .stop = dir_stop},
+    {.name = "mem", .etags = true, .start = mem_start, .open = mem_open, .stop = mem_stop},
+};
+
+void place_start(struct place *place)
+{
+    const char *name = getenv("CAIRN_TEST_BACKEND");
+    *place = (struct place){.factory = NULL};
+    for (size_t i = 0; i < sizeof(factories) / sizeof(factories[0]); i++)
+        if (strcmp(factories[i].name, name && *name ? name : "dir") == 0)
+            place->factory = &factories[i];
+    ck_assert_msg(place->factory != NULL, "CAIRN_TEST_BACKEND=%s is not known", name);
+    place->factory->start(place);
+}
+
+struct backend *place_open(struct place *place)
+{
+    struct cairn_error err;
+    struct backend *b = NULL;
+    ck_ok(place->factory->open(place, &b, &err));
+    return b;
+}
+
+void place_stop(struct place *place)
+{
+    place->factory->stop(place);
+}
+
+struct place test_place;
+struct backend *test_backend;
+
+void contract_start(void)
+{
+    place_start(&test_place);
+    test_backend = place_open(&test_place);
+}
+
+void contract_stop(void)
+{
+    backend_free(test_backend);
+    place_stop(&test_place);
+}
+
+void put_text(const char *key, const char *text)
+{
+    struct cairn_error err;
+    ck_ok(test_backend->ops->put(test_backend, NULL, key, text, strlen(text), &err));
+}
+
+const char *get_text(const char *key)
+{
+    static char text[4097];
+    struct cairn_error err;
+    CLEANUP_BUF struct buf out = BUF_INIT(sizeof(text) - 1);
+    int rc = test_backend->ops->get(test_backend, NULL, key, sizeof(text) - 1, &out, NULL, &err);
+    if (rc == CAIRN_NOT_FOUND)
+        return NULL;
+    ck_ok(rc);
+    if (out.len)
+        memcpy(text, out.data, out.len);
+    text[out.len] = 0;
+    return text;
+}
+
+const char *keys_of(const char *prefix, const char *after)
+{
+    static char text[65536];
+    struct cairn_error err;
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    ck_ok(test_backend->ops->list(test_backend, NULL, prefix, after, &it, &err));
+    size_t n = 0;
+    struct backend_entry e;
+    for (;;) {
+        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+        if (!e.key)
+            break;
+        int more = snprintf(text + n, sizeof(text) - n, "%s%s", n ? " " : "", e.key);
+        n += (size_t)more;
+        ck_assert_uint_lt(n, sizeof(text));
+    }
+    text[n] = 0;
+    return text;
+}
+
+bool is_there(const char *key)
+{
+    struct cairn_error err;
+    bool there = false;
+    ck_ok(backend_exists(test_backend, NULL, key, &there, &err));
+    return there;
+}
