@@ -71,7 +71,8 @@ int manifest_builder_file_begin(struct manifest_builder *b, const char *path, si
         return error_set(err, CAIRN_INVALID, ENAMETOOLONG, "path of %zu bytes: at most %d", len,
                          MANIFEST_PATH_MAX);
     if (size > INT64_MAX || b->logical > INT64_MAX - size)
-        return error_set(err, CAIRN_INVALID, EFBIG, "%.*s: too large", (int)len, path);
+        return error_set(err, CAIRN_INVALID, EFBIG, "%.*s: too large", len < 255 ? (int)len : 255,
+                         path);
     uint32_t off = (uint32_t)b->names.len;
     int rc = buf_add(&b->names, path, len, err);
     if (rc) {
@@ -84,7 +85,8 @@ int manifest_builder_file_begin(struct manifest_builder *b, const char *path, si
     uint8_t le_size[8];
     put_le64(le_size, size);
     if (bad)
-        rc = error_set(err, CAIRN_INVALID, EINVAL, "path \"%.*s\" %s", (int)len, path, bad);
+        rc = error_set(err, CAIRN_INVALID, EINVAL, "path \"%.*s\" %s", len < 255 ? (int)len : 255,
+                       path, bad);
     else
         rc = sha256_update(b->content, le_size, sizeof(le_size), err);
     if (rc) {

@@ -35,15 +35,15 @@ const char *path_order_next(struct path_order *o, const uint8_t *names, uint32_t
     /* The last path is on top: it is a prefix of itself. */
     if (o->n && compare(names + o->off[o->n - 1], o->len[o->n - 1], path, len) >= 0)
         return "is not greater than the path before it";
-    while (o->n && (o->len[o->n - 1] >= len ||
-                    memcmp(names + o->off[o->n - 1], path, o->len[o->n - 1]) != 0))
-        o->n--;
+    uint32_t n = o->n;
+    while (n && (o->len[n - 1] >= len || memcmp(names + o->off[n - 1], path, o->len[n - 1]) != 0))
+        n--;
     /* Only the longest prefix matters: a shorter one followed by '/' would have had that one, too,
      * in its folder. */
-    if (o->n && path[o->len[o->n - 1]] == '/')
+    if (n && path[o->len[n - 1]] == '/')
         return "lies below another file";
-    o->off[o->n] = off;
-    o->len[o->n] = len;
-    o->n++;
+    o->off[n] = off;
+    o->len[n] = len;
+    o->n = n + 1;
     return NULL;
 }
