@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 const char *app_operand(const struct app *app, size_t i)
 {
@@ -39,6 +40,13 @@ struct cairn_config app_config(const struct app *app)
 int app_open(struct app *app, struct cairn_error *err)
 {
     struct cairn_config config = app_config(app);
+    struct stat st;
+    if (stat(app->paths.store, &st) && errno == ENOENT) {
+        char shown[256];
+        text_escape_cut(shown, sizeof(shown), app->paths.store, TEXT_NAME);
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store in %s (cairn init makes one)",
+                         shown);
+    }
     if (app->paths.state_is_default) {
         int rc = files_make_dirs(app->paths.state, 0700, err);
         if (rc)
@@ -125,8 +133,17 @@ int app_usage(struct app *app, struct cairn_error *err, const char *fmt, ...)
 void app_report(const struct app *app, const char *subject, const struct cairn_error *err)
 {
     const struct command *c = app->options.command;
-    term_line("%s%s%s%s%s: %s", c ? c->name : "", c && subject ? " " : "", subject ? subject : "",
-              c ? ": " : "", cairn_class_name(err->error_class), err->message);
+    const char *class = cairn_class_name(err->error_class), *message = err->message;
+    if (!c) {
+        term_line("%s: %s", class, message);
+        return;
+    }
+    char what[128];
+    snprintf(what, sizeof(what), "%s%s%s: ", c->name, subject ? " " : "", subject ? subject : "");
+    /* The library names its operation and object as well; once is enough. */
+    if (strncmp(message, what, strlen(what)) == 0 && message[strlen(what)])
+        message += strlen(what);
+    term_line("%s%s: %s", what, class, message);
 }
 
 int app_exit_code(int error_class)

@@ -190,8 +190,9 @@ case_no_descriptors_is_transient() {
     make_store
     local code=0
     (
+        exec >out 2>errors
         ulimit -n 4
-        exec "$cairn" ls --json >out 2>errors
+        exec "$cairn" ls --json
     ) || code=$?
     [ $code -eq 8 ] || fail "exit code $code: $(cat errors)"
     complains ': transient: .*Too many open files'
@@ -214,7 +215,11 @@ case_a_full_disk_is_exit_7() {
     ends 0 verify $a
     rm vm/memory
     ends 0 publish $b --from vm
-    ends 7 fetch $a --to small/back || ends 0 fetch $a --to small/back
+    fill vm/memory 64
+    ends 0 --store store --state state init
+    ends 0 --store store --state state publish $b --from vm
+    ends 7 --store store --state state fetch $b --to small/back
+    [ "$(ls small)" = store ]
 }
 
 case_no_permission_is_said_in_words() {
@@ -228,7 +233,8 @@ case_no_permission_is_said_in_words() {
     as_nobody() {
         local code=0 want=$1
         shift
-        env -u CAIRN_STORE -u CAIRN_STATE HOME=/nonexistent setpriv --reuid=65534 --regid=65534 \
+        env -u CAIRN_STORE -u CAIRN_STATE -u XDG_CONFIG_HOME -u XDG_DATA_HOME -u XDG_STATE_HOME \
+            HOME=/nonexistent setpriv --reuid=65534 --regid=65534 \
             --clear-groups ./copy "$@" >out 2>errors || code=$?
         [ $code -eq "$want" ] || fail "exit code $code: $(cat errors)"
     }
