@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "store/commit.h"
+#include "store/current.h"
 #include "store/meta.h"
 #include "store/relocate.h"
 
@@ -21,38 +22,27 @@ static int rename_manifest(const struct manifest *m, const char *id, const char 
     return rc ? rc : manifest_decode(data, len, id, gen, out, err);
 }
 
-/* new_id's present generation stands in the way of a fork that would be committed as c->gen.
- * *done: it is that fork already. */
+/* *done: new_id is that fork already. */
 static int fork_target(struct commit *c, const struct manifest *source, bool *done,
                        struct cairn_error *err)
 {
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-    CLEANUP_MANIFEST struct manifest *m = NULL;
-    char gen[GEN_TEXT];
-    struct cairn_error e;
+    CLEANUP_CURRENT struct current current = {0};
     *done = false;
-    int rc = store_get_meta(c->store, c->op, c->id, &meta, gen, &e);
-    if (rc == CAIRN_NOT_FOUND)
+    int rc = current_load(c->store, c->op, c->id, &current, err);
+    if (!rc)
+        rc = current_allows(&current, c->id, c->gen, err);
+    if (rc || !current.exists || strcmp(current.gen, c->gen) != 0)
+        return rc;
+    c->committed = true;
+    if (!current.manifest)
         return CAIRN_OK;
-    if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
-    if (strcmp(gen, c->gen) != 0) {
-        if (id_is_template(c->id))
-            return CAIRN_OK;
-        return error_set(err, CAIRN_BUSY, EEXIST, "%s is taken (generation %s)", c->id, gen);
-    }
-    rc = store_load_manifest(c->store, c->op, c->id, gen, &m, err);
-    if (rc == CAIRN_NOT_FOUND) {
-        c->committed = true;
-        return CAIRN_OK;
-    }
-    if (!rc && !manifest_same_export(m, source))
-        rc = error_set(err, CAIRN_INVALID, EEXIST,
-                       "%s has this meta.json already (generation %s) with another export: each "
-                       "generation needs its own meta.json",
-                       c->id, gen);
     *done = true;
-    return rc;
+    if (manifest_same_export(current.manifest, source))
+        return CAIRN_OK;
+    return error_set(err, CAIRN_INVALID, EEXIST,
+                     "%s has this meta.json already (generation %s) with another export: each "
+                     "generation needs its own meta.json",
+                     c->id, c->gen);
 }
 
 static int fork_locked(struct commit *c, const char *id, bool locked, struct cairn_error *err)

@@ -3,12 +3,11 @@
 #include "base/step.h"
 #include "base/util.h"
 #include "store/commit.h"
+#include "store/current.h"
 #include "store/digest.h"
 #include "store/index_build.h"
 #include "store/ingest.h"
 #include "store/meta.h"
-#include "store/remove.h"
-#include "store/tomb.h"
 
 #include <errno.h>
 #include <string.h>
@@ -21,9 +20,9 @@ struct publish {
     struct cairn_publish_result *result;
     struct cairn_error *err;
     struct walk files;
-    struct buf own_meta;      /* where the caller gave none */
-    struct manifest *current; /* of the committed generation; NULL: none */
-    struct manifest *parent;  /* of opt->parent; NULL: not given */
+    struct buf own_meta; /* where the caller gave none */
+    struct current current;
+    struct manifest *parent; /* of opt->parent; NULL: not given */
     struct commit commit;
     char gen[GEN_TEXT];
 };
@@ -34,7 +33,7 @@ static int finish_builder(struct publish *p, struct ingest_result *r, struct man
     memcpy(info.id, p->id, strlen(p->id) + 1);
     memcpy(info.gen, p->gen, GEN_TEXT);
     memcpy(info.digest, r->digest, SHA256_LEN);
-    const struct manifest *parent = p->parent ? p->parent : p->current;
+    const struct manifest *parent = p->parent ? p->parent : p->current.manifest;
     if (parent) {
         memcpy(info.parent_id, manifest_info(parent)->id, sizeof(info.parent_id));
         memcpy(info.parent_gen, manifest_info(parent)->gen, GEN_TEXT);
@@ -49,8 +48,9 @@ static int finish_builder(struct publish *p, struct ingest_result *r, struct man
 static int compare(struct publish *p)
 {
     struct ingest_options opt = {.files = &p->files,
-                                 .parent = p->current,
+                                 .parent = p->current.manifest,
                                  .compare_only = true,
+                                 .digest = p->opt->digest,
                                  .progress = &p->opt->progress};
     struct ingest_result r;
     int rc = ingest_run(p->s, p->op, &opt, &r, p->err);
@@ -60,7 +60,7 @@ static int compare(struct publish *p)
     CLEANUP_MANIFEST struct manifest *m = NULL;
     if (!r.differs) {
         rc = finish_builder(p, &r, &m);
-        same = !rc && manifest_same_export(m, p->current);
+        same = !rc && manifest_same_export(m, p->current.manifest);
     }
     manifest_builder_free(r.builder);
     if (rc)
@@ -70,53 +70,32 @@ static int compare(struct publish *p)
                          "this meta.json is published already (generation %s) with another "
                          "export: each generation needs its own meta.json",
                          p->gen);
-    const struct manifest_info *info = manifest_info(p->current);
+    const struct manifest_info *info = manifest_info(p->current.manifest);
     p->result->unchanged = true;
     p->result->logical_bytes = info->logical_bytes;
     p->result->data_bytes = info->data_bytes;
     p->result->chunks = r.chunks;
-    if (p->opt->digest && info->has_digest)
-        digest_text(info->digest, p->result->digest);
+    if (p->opt->digest)
+        digest_text(r.digest, p->result->digest);
     return CAIRN_OK;
 }
 
-/* What is committed under this id now. *done: nothing is left to do. */
+/* *done: nothing is left to do. */
 static int look_at_current(struct publish *p, bool *done)
 {
-    char gen[GEN_TEXT];
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-    struct cairn_error e;
     *done = false;
-    int rc = store_get_meta(p->s, p->op, p->id, &meta, gen, &e);
-    if (rc == CAIRN_NOT_FOUND)
+    int rc = current_load(p->s, p->op, p->id, &p->current, p->err);
+    if (!rc)
+        rc = current_allows(&p->current, p->id, p->gen, p->err);
+    if (rc || !p->current.exists || strcmp(p->current.gen, p->gen) != 0)
+        return rc;
+    if (!p->current.manifest) {
+        /* Its export is lost or damaged: the same meta may be published again. */
+        p->commit.committed = true;
         return CAIRN_OK;
-    if (!rc) {
-        rc = store_load_manifest(p->s, p->op, p->id, gen, &p->current, &e);
-        if (rc == CAIRN_NOT_FOUND) {
-            /* A removal that was cut short, or a loss. The first is finished here; over the second
-             * the same meta may be published again. */
-            CLEANUP_TOMB struct tomb t = {0};
-            rc = tomb_get(p->s, p->op, p->id, &t, &e);
-            if (!rc && tomb_has_gen(&t, gen))
-                return remove_record(p->s, p->op, p->id, p->err);
-            if (!rc || rc == CAIRN_NOT_FOUND) {
-                p->commit.committed = strcmp(gen, p->gen) == 0;
-                return CAIRN_OK;
-            }
-        }
     }
-    if (rc)
-        return error_set(p->err, rc, e.sys_errno, "%s", e.message);
-    if (strcmp(gen, p->gen) == 0) {
-        *done = true;
-        return compare(p);
-    }
-    if (!id_is_template(p->id))
-        return error_set(p->err, CAIRN_BUSY, EEXIST,
-                         "it is published already (generation %s), and a checkpoint is published "
-                         "once",
-                         gen);
-    return CAIRN_OK;
+    *done = true;
+    return compare(p);
 }
 
 static int load_parent(struct publish *p)
@@ -134,7 +113,7 @@ static int load_parent(struct publish *p)
 static int publish_round(struct publish *p, struct pack_set *bad, bool *again)
 {
     struct ingest_options opt = {.files = &p->files,
-                                 .parent = p->parent ? p->parent : p->current,
+                                 .parent = p->parent ? p->parent : p->current.manifest,
                                  .banned = bad,
                                  .digest = p->opt->digest,
                                  .progress = &p->opt->progress};
@@ -251,7 +230,7 @@ int cairn_publish(struct cairn_store *s, const struct cairn_op *op, const char *
     memcpy(result->gen, p.gen, GEN_TEXT);
     result->empty_dirs = p.files.empty_dirs;
     result->seconds = (double)(clock_monotonic() - start) / (double)NS_PER_S;
-    manifest_free(p.current);
+    current_release(&p.current);
     manifest_free(p.parent);
     walk_release(&p.files);
     buf_release(&p.own_meta);
