@@ -22,6 +22,7 @@
 
 #define BUSY_MS   2000
 #define REOPEN_NS NS_PER_S
+#define PAGE_MIN  512 /* of SQLite */
 
 /* application_id, user_version, store id */
 static const char schema_sql[] =
@@ -211,9 +212,9 @@ static int open_locked(struct index *x, bool replace, struct cairn_error *err)
         if (errno != ENOENT)
             return error_sys(err, errno, "index %s", x->path);
         replace = true; /* what lies beside it belongs to a file that is gone */
-    } else if (st.st_size == 0) {
-        /* Only a new file may be empty, and a process that has this one open may have a "-wal" for
-         * it, which SQLite would now take away. */
+    } else if (st.st_size < PAGE_MIN) {
+        /* SQLite takes this for a new file. Ours are made in this function only: a process that has
+         * it open may have a "-wal" for it, which SQLite would now take away. */
         snprintf(x->warning, sizeof(x->warning), "index %.200s: empty file; made anew", x->path);
         replace = true;
     } else if (replace && x->ino && (st.st_dev != x->dev || st.st_ino != x->ino)) {

@@ -1,0 +1,792 @@
+#include "base/log.h"
+#include "base/util.h"
+#include "store/index.h"
+#include "tests/lib/testing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static const char store_a[] = "00112233445566778899aabbccddeeff";
+static const char store_b[] = "ffeeddccbbaa99887766554433221100";
+
+#define N 1000
+
+static char path[300];
+static unsigned warnings;
+
+static void count_warning(void *ctx, enum log_level level, const char *line)
+{
+    (void)ctx;
+    ck_assert(line[0]);
+    __atomic_fetch_add(&warnings, level == LOG_LEVEL_WARNING, __ATOMIC_RELAXED);
+}
+
+static void new_path(void)
+{
+    snprintf(path, sizeof(path), "%s/index.db", testing_tmpdir());
+    log_set_sink(count_warning, NULL, LOG_LEVEL_DEBUG);
+    warnings = 0;
+}
+
+static struct index *open_index(const char *store)
+{
+    struct cairn_error err;
+    struct index *x = NULL;
+    ck_ok(index_open(path, store, &x, &err));
+    return x;
+}
+
+static void pack_id(uint64_t no, uint8_t out[PACK_ID_LEN])
+{
+    testing_fill(out, PACK_ID_LEN, no * 2 + 1);
+}
+
+/* Chunk i of pack no; every third one is based on the one before. */
+static void entry(uint64_t no, uint32_t i, struct pack_entry *e)
+{
+    memset(e, 0, sizeof(*e));
+    testing_fill(e->sha, SHA256_LEN, no << 32 | i);
+    e->offset = 4096 + i * 5000;
+    e->stored_len = 4000 + i;
+    e->plain_len = 65536 - i;
+    e->encoding = CHUNK_ZSTD;
+    if (i % 3 == 2) {
+        e->encoding = CHUNK_ZSTD_BASE;
+        testing_fill(e->base_sha, SHA256_LEN, no << 32 | (i - 1));
+    }
+}
+
+static struct pack_entry entries[N];
+
+static int add(struct index *x, uint64_t no, uint32_t n, struct cairn_error *err)
+{
+    uint8_t id[PACK_ID_LEN];
+    pack_id(no, id);
+    for (uint32_t i = 0; i < n; i++)
+        entry(no, i, &entries[i]);
+    return index_add_pack(x, id, entries, n, err);
+}
+
+static void add_ok(struct index *x, uint64_t no, uint32_t n)
+{
+    struct cairn_error err;
+    ck_ok(add(x, no, n, &err));
+}
+
+static int drop(struct index *x, uint64_t no, struct cairn_error *err)
+{
+    uint8_t id[PACK_ID_LEN];
+    pack_id(no, id);
+    return index_drop_pack(x, id, err);
+}
+
+static bool has(struct index *x, uint64_t no)
+{
+    struct cairn_error err;
+    uint8_t id[PACK_ID_LEN];
+    bool yes = false;
+    pack_id(no, id);
+    ck_ok(index_has_pack(x, id, &yes, &err));
+    return yes;
+}
+
+static bool is_loc(const struct chunk_loc *loc, uint64_t no, const struct pack_entry *e)
+{
+    uint8_t id[PACK_ID_LEN];
+    pack_id(no, id);
+    return memcmp(loc->pack, id, PACK_ID_LEN) == 0 && loc->offset == e->offset &&
+           loc->stored_len == e->stored_len && loc->plain_len == e->plain_len &&
+           loc->encoding == e->encoding;
+}
+
+/* Chunk i of pack no is known, there, with all it needs; or not known. Anything else fails. */
+static bool knows(struct index *x, uint64_t no, uint32_t i)
+{
+    struct cairn_error err = {0};
+    struct pack_entry e, base;
+    struct chunk c;
+    entry(no, i, &e);
+    int rc = index_lookup(x, e.sha, &c, &err);
+    if (rc) {
+        ck_assert_msg(rc == CAIRN_NOT_FOUND, "%s", err.message);
+        ck_assert(err.message[0]);
+        return false;
+    }
+    ck_assert_mem_eq(c.sha, e.sha, SHA256_LEN);
+    ck_assert(is_loc(&c.loc, no, &e));
+    if (e.encoding == CHUNK_ZSTD_BASE) {
+        entry(no, i - 1, &base);
+        ck_assert_mem_eq(c.base_sha, base.sha, SHA256_LEN);
+        ck_assert(is_loc(&c.base, no, &base));
+    }
+    return true;
+}
+
+static unsigned count_known(struct index *x, uint64_t no)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < N; i++)
+        n += knows(x, no, i);
+    return n;
+}
+
+static void expect_stats(struct index *x, uint64_t packs, uint64_t chunks)
+{
+    struct cairn_error err;
+    struct index_stats s;
+    ck_ok(index_stats(x, &s, &err));
+    ck_assert_uint_eq(s.packs, packs);
+    ck_assert_uint_eq(s.chunks, chunks);
+    ck_assert_uint_gt(s.bytes, 0);
+}
+
+START_TEST(test_index__says_what_it_was_told)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    ck_assert(index_is_new(x));
+    ck_assert(!knows(x, 1, 0));
+    add_ok(x, 1, N);
+    add_ok(x, 2, 10);
+    add_ok(x, 3, 0);
+    ck_assert_uint_eq(count_known(x, 1), N);
+    ck_assert_uint_eq(count_known(x, 2), 10);
+    ck_assert(has(x, 1) && has(x, 2) && has(x, 3) && !has(x, 4));
+    expect_stats(x, 3, N + 10);
+    index_close(x);
+
+    x = open_index(store_a);
+    ck_assert(index_is_new(x));
+    struct cairn_error err;
+    ck_ok(index_set_built(x, &err));
+    ck_assert(!index_is_new(x));
+    index_close(x);
+    x = open_index(store_a);
+    ck_assert(!index_is_new(x));
+    ck_assert_uint_eq(count_known(x, 1), N);
+    ck_ok(index_clear(x, &err));
+    ck_assert(index_is_new(x));
+    ck_assert_uint_eq(count_known(x, 1), 0);
+    expect_stats(x, 0, 0);
+    index_close(x);
+    ck_assert_uint_eq(warnings, 0);
+}
+END_TEST
+
+START_TEST(test_index__a_known_chunk_stays_where_it_was)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    add_ok(x, 1, N);
+    struct cairn_error err;
+    uint8_t other[PACK_ID_LEN];
+    pack_id(2, other);
+    ck_ok(index_add_pack(x, other, entries, N, &err)); /* the same chunks */
+    ck_assert_uint_eq(count_known(x, 1), N);
+    expect_stats(x, 2, N);
+    add_ok(x, 1, N); /* and the same pack once more */
+    expect_stats(x, 2, N);
+    index_close(x);
+}
+END_TEST
+
+START_TEST(test_index__a_dropped_pack_is_forgotten)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct cairn_error err;
+    add_ok(x, 1, N);
+    add_ok(x, 2, N);
+    ck_ok(drop(x, 1, &err));
+    ck_ok(drop(x, 1, &err));
+    ck_ok(drop(x, 7, &err));
+    ck_assert(!has(x, 1));
+    ck_assert_uint_eq(count_known(x, 1), 0);
+    ck_assert_uint_eq(count_known(x, 2), N);
+    expect_stats(x, 1, N);
+    /* The chunks may come back, in the same pack or in another. */
+    add_ok(x, 1, N);
+    ck_assert_uint_eq(count_known(x, 1), N);
+    expect_stats(x, 2, 2 * N);
+    index_close(x);
+}
+END_TEST
+
+static int64_t ask(const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    int64_t v = -1;
+    ck_assert_int_eq(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    int keep = 1;
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
+    ck_assert_int_eq(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+    if (sqlite3_step(s) == SQLITE_ROW)
+        v = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return v;
+}
+
+START_TEST(test_index__dropped_chunks_are_purged_in_the_end)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct cairn_error err;
+    add_ok(x, 0, N);
+    ck_ok(drop(x, 0, &err));
+    ck_assert_int_gt(ask("SELECT count(*) FROM chunk"), N / 2);
+    add_ok(x, 1000, 30);
+    for (uint64_t no = 1; no <= 256; no++) {
+        add_ok(x, no, 1);
+        ck_ok(drop(x, no, &err));
+    }
+    /* One turn through the hash space takes all of the first pack; of the small ones those stay
+     * whose slice was through before they were dropped. */
+    ck_assert_int_le(ask("SELECT count(*) FROM chunk"), 30 + 256);
+    ck_assert_int_eq(ask("SELECT count(*) FROM chunk WHERE pack = 1"), 0);
+    ck_assert_int_eq(ask("SELECT count(*) FROM chunk, pack WHERE pack = no"), 30);
+    for (uint32_t i = 0; i < 30; i++)
+        ck_assert(knows(x, 1000, i));
+    index_close(x);
+}
+END_TEST
+
+START_TEST(test_index__a_chunk_whose_base_is_gone_is_not_known)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct cairn_error err;
+    uint8_t base_pack[PACK_ID_LEN], pack[PACK_ID_LEN];
+    pack_id(1, base_pack);
+    pack_id(2, pack);
+    struct pack_entry e[3];
+    for (uint32_t i = 0; i < 3; i++)
+        entry(5, i, &e[i]);
+    ck_ok(index_add_pack(x, pack, &e[2], 1, &err)); /* based on e[1] */
+    struct chunk c;
+    ck_fails(index_lookup(x, e[2].sha, &c, &err), CAIRN_NOT_FOUND);
+    ck_ok(index_add_pack(x, base_pack, &e[1], 1, &err));
+    ck_ok(index_lookup(x, e[2].sha, &c, &err));
+    ck_assert_mem_eq(c.base.pack, base_pack, PACK_ID_LEN);
+    ck_assert_uint_eq(c.base.offset, e[1].offset);
+    ck_ok(index_drop_pack(x, base_pack, &err));
+    ck_fails(index_lookup(x, e[2].sha, &c, &err), CAIRN_NOT_FOUND);
+
+    /* Stored again, without a base: this row is the one to keep. */
+    uint8_t third[PACK_ID_LEN];
+    pack_id(3, third);
+    struct pack_entry alone = e[2];
+    alone.encoding = CHUNK_RAW;
+    memset(alone.base_sha, 0, SHA256_LEN);
+    ck_ok(index_add_pack(x, third, &alone, 1, &err));
+    ck_ok(index_lookup(x, e[2].sha, &c, &err));
+    ck_assert_mem_eq(c.loc.pack, third, PACK_ID_LEN);
+    ck_assert_int_eq(c.loc.encoding, CHUNK_RAW);
+    expect_stats(x, 2, 1);
+
+    /* A base that is based itself is none. */
+    struct pack_entry chain[2] = {alone, e[2]};
+    testing_fill(chain[0].sha, SHA256_LEN, 77);
+    testing_fill(chain[1].sha, SHA256_LEN, 78);
+    memcpy(chain[1].base_sha, chain[0].sha, SHA256_LEN);
+    chain[0].encoding = CHUNK_ZSTD_BASE;
+    memcpy(chain[0].base_sha, alone.sha, SHA256_LEN);
+    ck_ok(index_add_pack(x, base_pack, chain, 2, &err));
+    ck_ok(index_lookup(x, chain[0].sha, &c, &err));
+    ck_fails(index_lookup(x, chain[1].sha, &c, &err), CAIRN_NOT_FOUND);
+    index_close(x);
+}
+END_TEST
+
+START_TEST(test_index__a_bad_store_id_and_a_missing_folder_are_errors)
+{
+    new_path();
+    struct cairn_error err;
+    struct index *x;
+    ck_fails(index_open(path, "nonsense", &x, &err), CAIRN_INVALID);
+    snprintf(path, sizeof(path), "%s/none/index.db", testing_tmpdir());
+    ck_fails(index_open(path, store_a, &x, &err), CAIRN_PERMANENT);
+    snprintf(path, sizeof(path), "%s", testing_tmpdir());
+    ck_fails(index_open(path, store_a, &x, &err), CAIRN_PERMANENT);
+}
+END_TEST
+
+/* ---- Damage ---------------------------------------------------------------------------------- */
+
+static void write_file(const char *name, const void *data, size_t len)
+{
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(util_pwrite_full(fd, data, len, 0), (ssize_t)len);
+    close(fd);
+}
+
+static uint64_t size_of(const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static void make_full(void)
+{
+    struct cairn_error err;
+    new_path();
+    struct index *x = open_index(store_a);
+    add_ok(x, 1, N);
+    ck_ok(index_set_built(x, &err));
+    index_close(x);
+    ck_assert_uint_gt(size_of(path), 65536);
+}
+
+/* What is at path is no use: the index is made anew, says so, and works. */
+static void expect_replaced(void)
+{
+    warnings = 0;
+    struct index *x = open_index(store_a);
+    ck_assert(index_is_new(x));
+    ck_assert_uint_eq(warnings, 1);
+    ck_assert_uint_eq(count_known(x, 1), 0);
+    add_ok(x, 2, N);
+    ck_assert_uint_eq(count_known(x, 2), N);
+    index_close(x);
+    x = open_index(store_a);
+    ck_assert_uint_eq(count_known(x, 2), N);
+    ck_assert_uint_eq(warnings, 1);
+    index_close(x);
+}
+
+START_TEST(test_index__an_empty_file_is_replaced)
+{
+    make_full();
+    ck_assert_int_eq(truncate(path, 0), 0);
+    expect_replaced();
+}
+END_TEST
+
+START_TEST(test_index__half_a_file_is_replaced)
+{
+    make_full();
+    ck_assert_int_eq(truncate(path, (off_t)size_of(path) / 2), 0);
+    expect_replaced();
+    make_full();
+    ck_assert_int_eq(truncate(path, 50), 0);
+    expect_replaced();
+}
+END_TEST
+
+START_TEST(test_index__noise_is_replaced)
+{
+    static uint8_t noise[100000];
+    testing_fill(noise, sizeof(noise), 1);
+    new_path();
+    write_file(path, noise, sizeof(noise));
+    expect_replaced();
+    new_path();
+    write_file(path, noise, 1);
+    expect_replaced();
+    make_full(); /* behind a sound first page */
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(util_pwrite_full(fd, noise, 40000, 4096), 40000);
+    close(fd);
+    expect_replaced();
+}
+END_TEST
+
+static void exec_sql(const char *sql)
+{
+    sqlite3 *db = NULL;
+    ck_assert_int_eq(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL),
+                     SQLITE_OK);
+    char *msg = NULL;
+    int rc = sqlite3_exec(db, sql, NULL, NULL, &msg);
+    ck_assert_msg(rc == SQLITE_OK, "%s: %s", sql, msg);
+    sqlite3_close(db);
+}
+
+START_TEST(test_index__another_programs_or_versions_or_stores_is_replaced)
+{
+    static const char *const sql[] = {
+        "PRAGMA application_id = 1234",
+        "PRAGMA application_id = 0",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 2",
+        "DROP TABLE chunk",
+        "DROP TABLE meta",
+        "DELETE FROM meta",
+        "ALTER TABLE pack RENAME COLUMN n TO m",
+        "UPDATE meta SET value = 'ffeeddccbbaa99887766554433221100' WHERE name = 'store'",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(sql); i++) {
+        make_full();
+        exec_sql(sql[i]);
+        expect_replaced();
+    }
+    new_path();
+    exec_sql("CREATE TABLE somebody(elses)");
+    expect_replaced();
+    new_path();
+    index_close(open_index(store_b));
+    expect_replaced();
+}
+END_TEST
+
+/* to + suffix becomes what PATH + suffix is without its last cut bytes. */
+static void copy_to(const char *to, const char *suffix, uint64_t cut)
+{
+    char from_name[400], to_name[400];
+    snprintf(from_name, sizeof(from_name), "%s%s", path, suffix);
+    snprintf(to_name, sizeof(to_name), "%s%s", to, suffix);
+    size_t len = size_of(from_name) - cut;
+    uint8_t *data CLEANUP_FREE = malloc(len);
+    int fd = open(from_name, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(util_pread_full(fd, data, len, 0), (ssize_t)len);
+    close(fd);
+    write_file(to_name, data, len);
+}
+
+START_TEST(test_index__a_torn_wal_loses_the_end_at_most)
+{
+    make_full();
+    struct index *x = open_index(store_a);
+    add_ok(x, 2, N);
+    char torn[300];
+    snprintf(torn, sizeof(torn), "%s/index.db", testing_tmpdir());
+    copy_to(torn, "", 0);
+    copy_to(torn, "-wal", 5000); /* pack 2 is in it, but for its end */
+    index_close(x);
+    memcpy(path, torn, sizeof(path));
+    x = open_index(store_a);
+    ck_assert_uint_eq(warnings, 0);
+    ck_assert_uint_eq(count_known(x, 1), N);
+    ck_assert_uint_eq(count_known(x, 2), 0);
+    index_close(x);
+}
+END_TEST
+
+START_TEST(test_index__damage_found_later_is_replaced_within_the_call)
+{
+    for (int how = 0; how < 5; how++) {
+        make_full();
+        struct index *x = open_index(store_a);
+        ck_assert(!index_is_new(x));
+        uint8_t id[PACK_ID_LEN];
+        pack_id(1, id);
+        static uint8_t noise[65536];
+        testing_fill(noise, sizeof(noise), 1);
+        uint64_t size = size_of(path);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        for (uint64_t off = 4096; off < size; off += sizeof(noise))
+            ck_assert_int_gt(
+                util_pwrite_full(fd, noise,
+                                 size - off < sizeof(noise) ? (size_t)(size - off) : sizeof(noise),
+                                 off),
+                0);
+        close(fd);
+        warnings = 0;
+        struct cairn_error err;
+        bool yes = true;
+        switch (how) {
+        case 0:
+            ck_assert_uint_eq(count_known(x, 1), 0);
+            break;
+        case 1:
+            add_ok(x, 2, N);
+            ck_assert_uint_eq(count_known(x, 2), N);
+            break;
+        case 2:
+            ck_ok(index_drop_pack(x, id, &err));
+            break;
+        case 3:
+            ck_ok(index_has_pack(x, id, &yes, &err));
+            ck_assert(!yes);
+            break;
+        default:
+            expect_stats(x, 0, 0);
+        }
+        ck_assert_uint_eq(warnings, 1);
+        ck_assert(index_is_new(x));
+        add_ok(x, 3, N);
+        ck_assert_uint_eq(count_known(x, 3), N);
+        index_close(x);
+    }
+}
+END_TEST
+
+START_TEST(test_index__a_flipped_bit_in_a_row_is_noticed)
+{
+    static const char *const sql[] = {
+        "UPDATE chunk SET at = CAST(x'77' || substr(at, 2) AS BLOB)",
+        "UPDATE chunk SET pack = (SELECT max(no) FROM pack)",
+        "UPDATE pack SET id = CAST(substr(id, 2) || x'00' AS BLOB)",
+        "UPDATE chunk SET at = substr(at, 1, 20)",
+        "UPDATE chunk SET at = 'text'",
+        "UPDATE pack SET id = 5 WHERE no = 1",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(sql); i++) {
+        make_full();
+        struct index *x = open_index(store_a);
+        add_ok(x, 2, 1); /* the pack with the highest number */
+        index_close(x);
+        exec_sql(sql[i]);
+        warnings = 0;
+        x = open_index(store_a);
+        ck_assert_uint_eq(count_known(x, 1), 0);
+        ck_assert_uint_eq(warnings, 1);
+        ck_assert(index_is_new(x));
+        index_close(x);
+    }
+}
+END_TEST
+
+/* ---- Several processes ----------------------------------------------------------------------- */
+
+static pid_t child(void (*fn)(int arg), int arg)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (!pid) {
+        fn(arg);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void reap(pid_t pid)
+{
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child: status %x", status);
+}
+
+static void busy_child(int me)
+{
+    struct cairn_error err;
+    struct index *x = NULL;
+    if (index_open(path, store_a, &x, &err))
+        _exit(2);
+    for (uint64_t i = 0; i < 30; i++) {
+        int rc = add(x, (uint64_t)me * 100 + i, 200, &err);
+        if (rc && rc != CAIRN_TRANSIENT)
+            _exit(3);
+        if (!rc && !knows(x, (uint64_t)me * 100 + i, 2))
+            _exit(4);
+        if (i % 5 == 4 && drop(x, (uint64_t)me * 100 + i, &err) != CAIRN_OK)
+            _exit(5);
+    }
+    index_close(x);
+}
+
+START_TEST(test_index__processes_share_it)
+{
+    new_path();
+    pid_t pid[3];
+    for (int i = 0; i < 3; i++)
+        pid[i] = child(busy_child, i + 1);
+    for (int i = 0; i < 3; i++)
+        reap(pid[i]);
+    struct index *x = open_index(store_a);
+    for (uint64_t me = 1; me <= 3; me++)
+        for (uint64_t i = 0; i < 30; i++)
+            ck_assert_int_eq(has(x, me * 100 + i), i % 5 != 4);
+    expect_stats(x, 3 * 24, 3 * 24 * 200);
+    ck_assert_uint_eq(warnings, 0);
+    index_close(x);
+}
+END_TEST
+
+static void add_for_ever(int ready_fd)
+{
+    struct cairn_error err;
+    struct index *x = NULL;
+    if (index_open(path, store_a, &x, &err))
+        _exit(2);
+    for (uint64_t i = 0;; i++) {
+        if (add(x, i, N, &err))
+            _exit(3);
+        if (i == 0 && write(ready_fd, "x", 1) != 1)
+            _exit(4);
+    }
+}
+
+START_TEST(test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs)
+{
+    for (int round = 0; round < 8; round++) {
+        new_path();
+        int fds[2];
+        char c;
+        ck_assert_int_eq(pipe(fds), 0);
+        pid_t pid = child(add_for_ever, fds[1]);
+        ck_assert_int_eq(read(fds[0], &c, 1), 1);
+        nanosleep(&(struct timespec){.tv_nsec = 7000000L * round + 1234567}, NULL);
+        kill(pid, SIGKILL);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        close(fds[0]);
+        close(fds[1]);
+        struct index *x = open_index(store_a);
+        ck_assert_uint_eq(warnings, 0);
+        uint64_t packs = 0;
+        while (has(x, packs)) {
+            ck_assert_uint_eq(count_known(x, packs), N);
+            packs++;
+        }
+        ck_assert_uint_ge(packs, 1);
+        ck_assert_uint_eq(count_known(x, packs), 0);
+        expect_stats(x, packs, packs * N);
+        add_ok(x, 999, N);
+        index_close(x);
+        ck_assert_int_eq(ask("SELECT count(*) FROM pragma_integrity_check "
+                             "WHERE integrity_check <> 'ok'"),
+                         0);
+    }
+}
+END_TEST
+
+static void open_for_ever(int seed)
+{
+    uint64_t s = (uint64_t)seed;
+    for (;;) {
+        struct cairn_error err;
+        struct index *x = NULL;
+        if (index_open(path, testing_random(&s) % 3 ? store_a : store_b, &x, &err) == CAIRN_OK)
+            (void)!add(x, testing_random(&s), 5, &err);
+        index_close(x);
+    }
+}
+
+/* Two that keep replacing the file (each is of the other's store) are killed anywhere. */
+START_TEST(test_index__a_kill_while_it_is_replaced_leaves_one_that_opens)
+{
+    new_path();
+    for (int round = 0; round < 12; round++) {
+        pid_t a = child(open_for_ever, round), b = child(open_for_ever, -round - 1);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000L + 1234567L * round}, NULL);
+        kill(a, SIGKILL);
+        kill(b, SIGKILL);
+        ck_assert_int_eq(waitpid(a, NULL, 0), a);
+        ck_assert_int_eq(waitpid(b, NULL, 0), b);
+        struct index *x = open_index(store_a);
+        add_ok(x, 1, N);
+        ck_assert_uint_eq(count_known(x, 1), N);
+        index_close(x);
+        ck_assert_int_eq(ask("SELECT count(*) FROM pragma_integrity_check "
+                             "WHERE integrity_check <> 'ok'"),
+                         0);
+    }
+}
+END_TEST
+
+/* The process that has the old file open goes over to the new one when it next writes, and its
+ * closing takes nothing away from the others. */
+START_TEST(test_index__holders_of_a_replaced_file_follow)
+{
+    make_full();
+    struct index *old = open_index(store_a), *stale = open_index(store_a);
+    ck_assert_int_eq(truncate(path, 0), 0);
+    struct index *x = open_index(store_a);
+    ck_assert(index_is_new(x));
+    add_ok(x, 2, N);
+    index_close(stale); /* the last but one connection to the old file */
+    add_ok(old, 3, N);
+    ck_assert_uint_eq(count_known(old, 2), N);
+    ck_assert_uint_eq(count_known(x, 3), N);
+    index_close(old);
+    struct index *y = open_index(store_a);
+    ck_assert_uint_eq(count_known(y, 2), N);
+    add_ok(y, 4, N);
+    ck_assert_uint_eq(count_known(x, 4), N);
+    index_close(x);
+    index_close(y);
+    ck_assert_int_eq(ask("SELECT count(*) FROM pragma_integrity_check "
+                         "WHERE integrity_check <> 'ok'"),
+                     0);
+}
+END_TEST
+
+START_TEST(test_index__of_two_that_find_the_damage_one_replaces)
+{
+    make_full();
+    struct index *a = open_index(store_a), *b = open_index(store_a);
+    exec_sql("UPDATE chunk SET at = 'text'");
+    warnings = 0;
+    ck_assert_uint_eq(count_known(a, 1), 0);
+    add_ok(a, 2, N);
+    ck_assert_uint_eq(count_known(b, 1), 0);
+    ck_assert_uint_eq(count_known(b, 2), N); /* not replaced a second time */
+    ck_assert_uint_eq(count_known(a, 2), N);
+    index_close(a);
+    index_close(b);
+}
+END_TEST
+
+START_TEST(test_index__a_held_lock_ends_in_an_error_in_time)
+{
+    make_full();
+    char lock[400];
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    int fd = open(lock, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    struct cairn_error err;
+    struct index *x = NULL;
+    ck_fails(index_open(path, store_a, &x, &err), CAIRN_TRANSIENT);
+    close(fd);
+    x = open_index(store_a);
+    index_close(x);
+}
+END_TEST
+
+/* ---- Errors of the file system --------------------------------------------------------------- */
+
+/* A limit on the size of files stands for the full disk: the error (EFBIG) takes the same way. */
+START_TEST(test_index__a_disk_that_takes_no_more_is_an_error_and_no_damage)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct cairn_error err = {0};
+    add_ok(x, 1, N);
+    struct rlimit old, small = {.rlim_cur = size_of(path) + 100000};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small.rlim_max = old.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int rc = CAIRN_OK;
+    for (uint64_t no = 2; !rc && no < 100; no++)
+        rc = add(x, no, N, &err);
+    ck_assert(rc == CAIRN_NO_SPACE || rc == CAIRN_PERMANENT);
+    ck_assert(err.message[0]);
+    ck_assert_uint_eq(count_known(x, 1), N);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    add_ok(x, 200, N);
+    ck_assert_uint_eq(count_known(x, 200), N);
+    ck_assert_uint_eq(warnings, 0);
+    index_close(x);
+}
+END_TEST
+
+TESTING_MAIN(index, test_index__says_what_it_was_told, test_index__a_known_chunk_stays_where_it_was,
+             test_index__a_dropped_pack_is_forgotten,
+             test_index__dropped_chunks_are_purged_in_the_end,
+             test_index__a_chunk_whose_base_is_gone_is_not_known,
+             test_index__a_bad_store_id_and_a_missing_folder_are_errors,
+             test_index__an_empty_file_is_replaced, test_index__half_a_file_is_replaced,
+             test_index__noise_is_replaced,
+             test_index__another_programs_or_versions_or_stores_is_replaced,
+             test_index__a_torn_wal_loses_the_end_at_most,
+             test_index__damage_found_later_is_replaced_within_the_call,
+             test_index__a_flipped_bit_in_a_row_is_noticed, test_index__processes_share_it,
+             test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs,
+             test_index__a_kill_while_it_is_replaced_leaves_one_that_opens,
+             test_index__holders_of_a_replaced_file_follow,
+             test_index__of_two_that_find_the_damage_one_replaces,
+             test_index__a_held_lock_ends_in_an_error_in_time,
+             test_index__a_disk_that_takes_no_more_is_an_error_and_no_damage)
