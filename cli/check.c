@@ -78,10 +78,11 @@ static void print_text(struct app *app, const struct cairn_verify_result *r)
     char bytes[TEXT_SIZE_MAX];
     text_size(r->checked_bytes, bytes);
     output_printf(&app->out,
-                  "checked %" PRIu64 " records, %" PRIu64 " packs, %" PRIu64 " chunks (%s): ",
-                  r->checked_records, r->checked_packs, r->checked_chunks, bytes);
+                  "checked %" PRIu64 " record%s, %" PRIu64 " pack%s, %" PRIu64 " chunk%s (%s): ",
+                  r->checked_records, text_s(r->checked_records), r->checked_packs,
+                  text_s(r->checked_packs), r->checked_chunks, text_s(r->checked_chunks), bytes);
     if (r->errors)
-        output_printf(&app->out, "%" PRIu64 " faults\n", r->errors);
+        output_printf(&app->out, "%" PRIu64 " fault%s\n", r->errors, text_s(r->errors));
     else
         output_printf(&app->out, "no fault\n");
 }
@@ -108,7 +109,8 @@ static int verify(struct app *app, struct findings *f, struct cairn_error *err)
     if (!result.errors)
         return CAIRN_OK;
     /* The faults are the output; the message says it once more where that goes elsewhere. */
-    error_set(err, CAIRN_CORRUPT, 0, "%" PRIu64 " faults found", result.errors);
+    error_set(err, CAIRN_CORRUPT, 0, "%" PRIu64 " fault%s found", result.errors,
+              text_s(result.errors));
     app_report(app, NULL, err);
     app->reported = true;
     return CAIRN_CORRUPT;

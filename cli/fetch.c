@@ -36,8 +36,8 @@ static void print_text(struct output *out, const char *to, const struct cairn_re
     output_printf(out, "fetched %s, generation %s, to ", info->id, info->gen);
     output_text(out, to, strlen(to), TEXT_NAME);
     output_printf(out,
-                  "\n%" PRIu64 " files of %s, of it %s data, %s shared with the store; %.2f s\n",
-                  info->files, logical, data, cloned, r->seconds);
+                  "\n%" PRIu64 " file%s of %s, of it %s data, %s shared with the store; %.2f s\n",
+                  info->files, text_s(info->files), logical, data, cloned, r->seconds);
 }
 
 /* The meta is staged before the export is made, so that a full disk is seen before the long work,

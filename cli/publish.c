@@ -37,8 +37,9 @@ static void print_text(struct output *out, const char *id, const struct cairn_pu
                   r->gen);
     output_printf(out,
                   "%s in files, of it %s data, of that %s new in %" PRIu64 " of %" PRIu64
-                  " chunks, which took %s; %.2f s\n",
-                  logical, data, fresh, r->new_chunks, r->chunks, stored, r->seconds);
+                  " chunk%s, which took %s; %.2f s\n",
+                  logical, data, fresh, r->new_chunks, r->chunks, text_s(r->chunks), stored,
+                  r->seconds);
     if (*r->digest)
         output_printf(out, "%s\n", r->digest);
 }
@@ -70,7 +71,8 @@ int command_publish(struct app *app, struct cairn_error *err)
     if (rc)
         return rc;
     if (result.empty_dirs && !app->quiet)
-        term_line("warning: %" PRIu64 " folders without files are not kept", result.empty_dirs);
+        term_line("warning: %" PRIu64 " folder%s without files not kept", result.empty_dirs,
+                  text_s(result.empty_dirs));
     if (app->json)
         print_json(&app->out, id, &result);
     else if (!app->quiet)

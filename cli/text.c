@@ -77,6 +77,11 @@ bool text_parse_seconds(const char *text, double *out)
     return true;
 }
 
+const char *text_s(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 void text_size(uint64_t bytes, char out[TEXT_SIZE_MAX])
 {
     static const char units[] = "KMGTPE";

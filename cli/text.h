@@ -17,6 +17,9 @@ bool text_parse_size(const char *text, uint64_t *out);
  * becomes infinity, which saturates as a deadline. No sign, exponent, "inf" or "nan". */
 bool text_parse_seconds(const char *text, double *out);
 
+/* The end of a word that is counted: "" for one, else "s". */
+const char *text_s(uint64_t n);
+
 #define TEXT_SIZE_MAX 24
 
 /* "0 B", "512 B", "1.0 KiB", "15.9 EiB" */

@@ -202,3 +202,48 @@ case_first_publishers_at_once_make_one_store() {
     json 'len(d) == 6'
     [ "$(cat errors.* | grep -c 'made a new store')" -eq 1 ]
 }
+
+case_the_manual_names_every_command_and_option() {
+    local manual=$here/../../docs/cairn.1 command option
+    ends 0 help
+    sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out >commands
+    [ "$(wc -l <commands)" -ge 14 ]
+    while read -r command; do
+        grep -qE "^\.It Ic (.* , )?$command( |\$)" "$manual" || fail "the manual lacks $command"
+        ends 0 help "$command"
+        grep -oE -- '^ .*--[a-z-]+ ' out | grep -oE -- '--[a-z-]+' >options
+        [ -s options ]
+        while read -r option; do
+            grep -qE "Fl (.* )?${option#-}( |,|\$)" "$manual" || fail "the manual lacks $option"
+        done <options
+    done <commands
+}
+
+case_completion_offers_what_there_is() {
+    # shellcheck source=dist/completion/cairn
+    . "$here/../../dist/completion/cairn"
+    make_store
+    # offers LINE WORD...: the words are among those offered for the last word of LINE.
+    offers() {
+        local word
+        read -ra COMP_WORDS <<<"$1"
+        if [[ $1 == *' ' ]]; then
+            COMP_WORDS+=('')
+        fi
+        COMP_WORDS[0]=$cairn
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        shift
+        _cairn
+        for word in "$@"; do
+            [[ " ${COMPREPLY[*]} " == *" $word "* ]] || fail "no $word in ${COMPREPLY[*]}"
+        done
+    }
+    offers 'cairn ' init publish verify
+    offers 'cairn ver' version verify
+    [ ${#COMPREPLY[@]} -eq 2 ]
+    offers 'cairn --store x publish --p' --parent
+    offers 'cairn show ck' $a
+    offers 'cairn publish x --parent ' $a
+    offers 'cairn init --compression z' zstd
+    offers 'cairn help fe' fetch
+}
