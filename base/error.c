@@ -68,6 +68,7 @@ int errno_class(int sys_errno)
     }
 }
 
+CAIRN_PRINTF(2, 0)
 static void set_message(struct cairn_error *err, const char *fmt, va_list ap)
 {
     int n = vsnprintf(err->message, sizeof(err->message), fmt, ap);

@@ -1,0 +1,8 @@
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/walk.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    walk_pack(data, size);
+    return 0;
+}
