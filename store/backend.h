@@ -73,8 +73,8 @@ struct backend_ops {
     /* Create or replace, atomically. */
     int (*put)(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
                size_t len, struct cairn_error *err);
-    /* Absent is success. Every key is tried; the error is the first one's, and says how many
-     * failed. failed (may be NULL) has n flags, set for each key that is still there. */
+    /* Absent is success. Every key is tried, in order; the error is the first one's, and says how
+     * many failed. failed (may be NULL) has n flags, set for each key that is still there. */
     int (*remove)(struct backend *b, const struct cairn_op *op, const char *const *keys, size_t n,
                   bool *failed, struct cairn_error *err);
 
@@ -97,8 +97,9 @@ struct backend_ops {
     void (*upload_abort)(struct backend_upload *up);
 
     /* The commit of a record in two halves. stage keeps meta beside the record, not visible as its
-     * meta.json (directory: meta-<gen>.staged, durable; S3: nothing to do). commit makes it
-     * meta.json in one step; once: only if there is no meta.json yet (else busy; S3 looks first).
+     * meta.json (directory: meta-<gen>.staged, its bytes fsynced, its name by the commit; S3:
+     * nothing to do). commit makes it meta.json in one step; once: only if there is no meta.json
+     * yet (else busy with errno EEXIST; S3 looks first).
      * busy with errno ENOENT: the staged meta is gone, a collector fenced this writer off: start
      * again. unstage takes it away after a failure and never fails. */
     int (*stage)(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
@@ -125,8 +126,10 @@ struct backend_ops {
     int (*space)(struct backend *b, uint64_t *avail, uint64_t *total, struct cairn_error *err);
 };
 
-/* A store in a directory. path must exist and be one. The backend owns a descriptor of it and
- * resolves every key beneath it, without following links. */
+/* A store in a directory. path must exist and be one (else permanent, with ENOENT or ENOTDIR). The
+ * backend owns a descriptor of it and resolves every key beneath it, without following links: what
+ * lies behind one is permanent with ELOOP. Listings yield links, devices and the like as keys of
+ * size 0. Keys with empty, "." or ".." names are invalid. */
 CAIRN_MUST_CHECK int backend_dir_open(const char *path, struct backend **out,
                                       struct cairn_error *err);
 

@@ -3,10 +3,10 @@
  * Every key is resolved beneath the store's folder, through no symbolic link. Functions that return
  * a descriptor return -1 with errno. Thread-safe: a dir_backend never changes after it was opened.
  *
- * Durability of folders. A folder is made with mode 01700. Once its parent was fsynced, the sticky
- * bit goes. Whoever finds the bit still set (the maker was killed, or is not that far yet) fsyncs
- * the parent before putting anything inside: so nobody has to fsync a folder for nothing, and no
- * crash loses a folder with what was promised to be in it. */
+ * Durability of folders. A folder is made with mode 01700. The sticky bit goes once its parent was
+ * fsynced. Whoever makes something in it durable and finds the bit (its maker is not that far yet,
+ * or was killed) fsyncs the parent too: so nobody fsyncs a folder for nothing, and no crash loses a
+ * folder with what was promised to be in it. */
 #ifndef CAIRN_STORE_BACKEND_DIR_H
 #define CAIRN_STORE_BACKEND_DIR_H
 
@@ -61,8 +61,12 @@ int dir_step(int at, const char *name, int flags);
 
 /* The last name of key; parent gets what stands before it ("" for the root). */
 const char *dir_split(const char *key, char parent[PATH_MAX]);
-/* The folder for reading and fsync; made, and its existence durable, if make. */
+/* The folder, for reading and fsync. make: it is made if need be, and those above it; ENOENT then
+ * means that others keep taking it away. */
 int dir_folder(const struct dir_backend *d, const char *path, bool make);
+/* What is in the folder path, open as fd, becomes durable, and so does the folder itself. -1 with
+ * errno. */
+int dir_folder_settle(const struct dir_backend *d, const char *path, int fd);
 /* fsync; file systems that cannot do it to folders are forgiven. -1 with errno. */
 int dir_folder_sync(int fd);
 
@@ -83,10 +87,19 @@ CAIRN_MUST_CHECK int dir_temp_new(const struct dir_backend *d, const char *verb,
                                   struct dir_temp *t, struct cairn_error *err);
 /* Removes the file unless it was installed. Keeps errno. */
 void dir_temp_release(struct dir_temp *t);
-/* fsync the file, give it its name, fsync the folder. replace false: busy if the key is taken. */
+enum dir_install {
+    DIR_REPLACE, /* durable, whether or not the key is taken */
+    DIR_ONCE,    /* durable; busy if the key is taken */
+    DIR_STAGE,   /* as DIR_REPLACE, but of the name nothing is promised yet */
+};
+/* fsync the file, give it its name, fsync the folder. */
 CAIRN_MUST_CHECK int dir_temp_install(const struct dir_backend *d, const struct cairn_op *op,
-                                      const char *verb, const char *key, bool replace,
+                                      const char *verb, const char *key, enum dir_install how,
                                       struct dir_temp *t, struct cairn_error *err);
+/* A whole object by these means. */
+CAIRN_MUST_CHECK int dir_write(const struct dir_backend *d, const struct cairn_op *op,
+                               const char *verb, const char *key, const void *data, size_t len,
+                               enum dir_install how, struct cairn_error *err);
 /* rename, with EEXIST if to is taken, on any file system. -1 with errno. */
 int dir_rename_once(int from_folder, const char *from, int to_folder, const char *to);
 

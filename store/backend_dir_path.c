@@ -188,24 +188,15 @@ static bool is_unsynced(int fd)
     return fstat(fd, &st) == 0 && (st.st_mode & (S_ISVTX | 0777)) == DIR_FOLDER_UNSYNCED;
 }
 
-/* The folder fd in parent becomes durable, then loses its mark. */
-static int settle(int parent, int fd)
-{
-    if (dir_folder_sync(parent) != 0)
-        return -1;
-    STEP("backend.made-folder-synced");
-    /* A mark that stays costs an fsync the next time, nothing else. */
-    (void)!fchmod(fd, DIR_FOLDER_UNSYNCED & 0777);
-    return 0;
-}
-
-/* Every folder of path, from the top. ENOENT: one was taken away meanwhile. */
-static int make_folders(const struct dir_backend *d, const char *path)
+/* Goes down path name by name. make: what is missing is made, marked. Else: what is marked becomes
+ * durable in its parent and loses its mark, from the top, so that a folder without a mark has none
+ * above it either. ENOENT: a folder was taken away meanwhile. */
+static int walk_folders(const struct dir_backend *d, const char *path, bool make)
 {
     CLEANUP_FD int parent = dir_resolve(d, "", O_RDONLY | O_DIRECTORY);
-    if (parent < 0)
-        return -1;
-    for (const char *p = path;; p++) {
+    /* Nothing in tmp/ is promised to outlive a crash. */
+    mode_t mode = strcmp(path, "tmp") == 0 ? DIR_FOLDER_UNSYNCED & 0777 : DIR_FOLDER_UNSYNCED;
+    for (const char *p = path; parent >= 0; p++) {
         char name[NAME_MAX + 1];
         size_t n = strcspn(p, "/");
         if (n > NAME_MAX) {
@@ -214,41 +205,51 @@ static int make_folders(const struct dir_backend *d, const char *path)
         }
         memcpy(name, p, n);
         name[n] = 0;
-        if (mkdirat(parent, name, DIR_FOLDER_UNSYNCED) == 0)
+        if (make && mkdirat(parent, name, mode) == 0)
             STEP("backend.folder-made");
-        else if (errno != EEXIST)
+        else if (make && errno != EEXIST)
             return -1;
-        int fd = dir_step(parent, name, O_RDONLY | O_DIRECTORY);
+        CLEANUP_FD int fd = dir_step(parent, name, O_RDONLY | O_DIRECTORY);
         if (fd < 0)
             return -1;
-        int rc = is_unsynced(fd) ? settle(parent, fd) : 0;
-        close(parent);
-        parent = fd;
+        if (!make && is_unsynced(fd)) {
+            if (dir_folder_sync(parent) != 0)
+                return -1;
+            STEP("backend.made-folder-synced");
+            /* A mark that stays (the folder is another user's) costs an fsync each time. */
+            (void)!fchmod(fd, DIR_FOLDER_UNSYNCED & 0777);
+        }
         p += n;
-        if (rc != 0 || !*p)
-            return rc;
+        if (!*p)
+            return 0;
+        close(parent);
+        parent = util_steal_fd(&fd);
     }
+    return -1;
 }
 
 int dir_folder(const struct dir_backend *d, const char *path, bool make)
 {
     for (int i = 0; i < DIR_TRIES; i++) {
-        CLEANUP_FD int fd = dir_resolve(d, path, O_RDONLY | O_DIRECTORY);
-        if (fd < 0 && (errno != ENOENT || !make || !*path))
+        int fd = dir_resolve(d, path, O_RDONLY | O_DIRECTORY);
+        if (fd >= 0 || errno != ENOENT || !make || !*path)
+            return fd;
+        if (walk_folders(d, path, true) != 0 && errno != ENOENT)
             return -1;
-        if (fd >= 0 && (!make || !*path || !is_unsynced(fd)))
-            return util_steal_fd(&fd);
-        if (make_folders(d, path) != 0 && errno != ENOENT)
-            return -1;
-        struct stat st;
-        if (fstat(d->root, &st) == 0 && st.st_nlink == 0)
-            break;
-        /* Synced, even where the mark could not be taken off (the folder is another user's). */
-        if (fd >= 0)
-            return util_steal_fd(&fd);
     }
     errno = ENOENT;
     return -1;
+}
+
+int dir_folder_settle(const struct dir_backend *d, const char *path, int fd)
+{
+    if (dir_folder_sync(fd) != 0)
+        return -1;
+    STEP("backend.folder-synced");
+    if (!*path || !is_unsynced(fd))
+        return 0;
+    /* Who took the folder away took what was in it before. */
+    return walk_folders(d, path, false) == 0 || errno == ENOENT ? 0 : -1;
 }
 
 void dir_stat_of(const struct stat *st, struct backend_stat *out)

@@ -9,12 +9,14 @@
 
 /* ---- The commit ---- */
 
+/* The bytes are durable; the name need not be: nothing was promised to whoever crashes before the
+ * commit, and the commit's fsync of the folder is for both names. */
 int dir_stage(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
               const void *meta, size_t len, struct cairn_error *err)
 {
     char key[KEY_MAX];
     layout_staged(id, gen, key);
-    int rc = dir_put(b, op, key, meta, len, err);
+    int rc = dir_write(dir_of(b), op, "stage", key, meta, len, DIR_STAGE, err);
     if (!rc)
         STEP("backend.staged");
     return rc;
@@ -54,7 +56,7 @@ int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, con
     if (bad)
         return commit_failed(d, errno, id, gen, err);
     STEP("backend.commit-renamed");
-    if (dir_folder_sync(folder) != 0)
+    if (dir_folder_settle(d, parent, folder) != 0)
         return dir_fail_write(d, errno, "commit", id, err);
     STEP("backend.commit-synced");
     return CAIRN_OK;

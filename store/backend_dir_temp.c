@@ -84,16 +84,15 @@ int dir_rename_once(int from_folder, const char *from, int to_folder, const char
 }
 
 /* Into the folder of key, which may be made here or go away meanwhile. The folder, or -1. */
-static int give_name(const struct dir_backend *d, const char *key, bool replace, struct dir_temp *t)
+static int give_name(const struct dir_backend *d, const char *parent, const char *leaf, bool once,
+                     struct dir_temp *t)
 {
-    char parent[PATH_MAX];
-    const char *leaf = dir_split(key, parent);
     for (int i = 0; i < DIR_TRIES; i++) {
         CLEANUP_FD int folder = dir_folder(d, parent, true);
         if (folder < 0)
             return -1;
-        int rc = replace ? renameat(t->folder, t->name, folder, leaf)
-                         : dir_rename_once(t->folder, t->name, folder, leaf);
+        int rc = once ? dir_rename_once(t->folder, t->name, folder, leaf)
+                      : renameat(t->folder, t->name, folder, leaf);
         if (rc == 0) {
             t->name[0] = 0;
             return util_steal_fd(&folder);
@@ -109,43 +108,51 @@ static int give_name(const struct dir_backend *d, const char *key, bool replace,
 }
 
 int dir_temp_install(const struct dir_backend *d, const struct cairn_op *op, const char *verb,
-                     const char *key, bool replace, struct dir_temp *t, struct cairn_error *err)
+                     const char *key, enum dir_install how, struct dir_temp *t,
+                     struct cairn_error *err)
 {
+    char parent[PATH_MAX];
+    const char *leaf = dir_split(key, parent);
     if (fsync(t->fd) != 0)
         return dir_fail_write(d, errno, verb, key, err);
     STEP("backend.temp-synced");
     int rc = dir_op_check(op, verb, key, err);
     if (rc)
         return rc;
-    CLEANUP_FD int folder = give_name(d, key, replace, t);
+    CLEANUP_FD int folder = give_name(d, parent, leaf, how == DIR_ONCE, t);
     if (folder < 0)
         return dir_fail_write(d, errno, verb, key, err);
     STEP("backend.renamed");
-    if (dir_folder_sync(folder) != 0)
+    if (how != DIR_STAGE && dir_folder_settle(d, parent, folder) != 0)
         return dir_fail_write(d, errno, verb, key, err);
-    STEP("backend.folder-synced");
     return CAIRN_OK;
 }
 
-int dir_put(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
-            size_t len, struct cairn_error *err)
+int dir_write(const struct dir_backend *d, const struct cairn_op *op, const char *verb,
+              const char *key, const void *data, size_t len, enum dir_install how,
+              struct cairn_error *err)
 {
-    struct dir_backend *d = dir_of(b);
     CLEANUP_DIR_TEMP struct dir_temp t = DIR_TEMP_INIT;
-    int rc = dir_begin(op, "put", key, err);
+    int rc = dir_begin(op, verb, key, err);
     if (!rc)
-        rc = dir_temp_new(d, "put", key, &t, err);
+        rc = dir_temp_new(d, verb, key, &t, err);
     for (size_t done = 0; !rc && done < len;) {
         size_t n = len - done < PIECE ? len - done : PIECE;
-        rc = dir_op_check(op, "put", key, err);
+        rc = dir_op_check(op, verb, key, err);
         if (!rc && util_pwrite_full(t.fd, (const char *)data + done, n, done) < 0)
-            rc = dir_fail_write(d, errno, "put", key, err);
+            rc = dir_fail_write(d, errno, verb, key, err);
         done += n;
     }
     if (rc)
         return rc;
     STEP("backend.temp-written");
-    return dir_temp_install(d, op, "put", key, true, &t, err);
+    return dir_temp_install(d, op, verb, key, how, &t, err);
+}
+
+int dir_put(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
+            size_t len, struct cairn_error *err)
+{
+    return dir_write(dir_of(b), op, "put", key, data, len, DIR_REPLACE, err);
 }
 
 /* ---- Uploads ---- */
@@ -208,7 +215,7 @@ int dir_upload_commit(struct backend_upload *base, const struct cairn_op *op, co
     if (!rc)
         rc = trim(d, &up->temp, key, size, err);
     if (!rc)
-        rc = dir_temp_install(d, op, "upload", key, false, &up->temp, err);
+        rc = dir_temp_install(d, op, "upload", key, DIR_ONCE, &up->temp, err);
     dir_upload_abort(base);
     return rc;
 }
