@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,7 +33,13 @@ static void count_warning(void *ctx, enum log_level level, const char *line)
 
 static void new_path(void)
 {
-    snprintf(path, sizeof(path), "%s/index.db", testing_tmpdir());
+    static const char *folder;
+    static pid_t pid;
+    static unsigned n;
+    if (pid != getpid())
+        folder = testing_tmpdir();
+    pid = getpid();
+    snprintf(path, sizeof(path), "%s/index-%u.db", folder, n++);
     log_set_sink(count_warning, NULL, LOG_LEVEL_DEBUG);
     warnings = 0;
 }
@@ -752,6 +760,52 @@ START_TEST(test_index__a_held_lock_ends_in_an_error_in_time)
 }
 END_TEST
 
+struct reader {
+    struct index *x;
+    pthread_t thread;
+    uint64_t seed;
+    atomic_uint *added; /* packs 0 to this are there */
+    unsigned hits;
+    bool lost;
+};
+
+static void *read_on(void *arg)
+{
+    struct reader *r = arg;
+    while (atomic_load(r->added) < 40) {
+        unsigned n = atomic_load(r->added);
+        uint64_t no = testing_random(&r->seed) % (n + 1);
+        bool known = knows(r->x, no, (uint32_t)(testing_random(&r->seed) % 50));
+        r->lost |= !known && no < n;
+        r->hits += known;
+    }
+    return NULL;
+}
+
+START_TEST(test_index__threads_share_one)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct reader r[3];
+    atomic_uint added = 0;
+    for (int i = 0; i < 3; i++) {
+        r[i] = (struct reader){.x = x, .seed = (uint64_t)i, .added = &added};
+        ck_assert_int_eq(pthread_create(&r[i].thread, NULL, read_on, &r[i]), 0);
+    }
+    for (uint64_t no = 0; no < 40; no++) {
+        add_ok(x, no, 50);
+        atomic_fetch_add(&added, 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(r[i].thread, NULL);
+        ck_assert(!r[i].lost);
+        ck_assert_uint_gt(r[i].hits, 0);
+    }
+    ck_assert_uint_eq(warnings, 0);
+    index_close(x);
+}
+END_TEST
+
 /* ---- Errors of the file system --------------------------------------------------------------- */
 
 /* A limit on the size of files stands for the full disk: the error (EFBIG) takes the same way. */
@@ -791,6 +845,7 @@ TESTING_MAIN(index, test_index__says_what_it_was_told, test_index__a_known_chunk
              test_index__a_torn_wal_loses_the_end_at_most,
              test_index__damage_found_later_is_replaced_within_the_call,
              test_index__a_flipped_bit_in_a_row_is_noticed, test_index__processes_share_it,
+             test_index__threads_share_one,
              test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs,
              test_index__a_kill_while_it_is_replaced_leaves_one_that_opens,
              test_index__holders_of_a_replaced_file_follow,

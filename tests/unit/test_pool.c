@@ -38,6 +38,7 @@ static struct pool *new_pool(unsigned workers)
 {
     struct cairn_error err;
     struct pool *p = NULL;
+    next = ran = wrong_order = bad_worker = unmasked = 0;
     ck_ok(pool_new(workers, &p, &err));
     return p;
 }
