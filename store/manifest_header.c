@@ -159,7 +159,7 @@ static const char *get_fields(const uint8_t *h, struct manifest_info *out)
 int manifest_header_decode(const uint8_t header[MANIFEST_HEADER_LEN], struct manifest_info *out,
                            struct cairn_error *err)
 {
-    *out = (struct manifest_info){0};
+    memset(out, 0, sizeof(*out));
     if (memcmp(header + MH_MAGIC, MANIFEST_MAGIC, 8) != 0)
         return error_set(err, CAIRN_CORRUPT, 0, "no manifest: it begins otherwise");
     uint32_t version = get_le32(header + MH_VERSION);
