@@ -110,7 +110,7 @@ CONTRACT_TEST(test_backend_listing__survives_removing_what_it_yields)
 {
     struct cairn_error err;
     char key[64], last[64] = "";
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 120; i++) {
         snprintf(key, sizeof(key), "gc/x/%d/%03d", i % 3, i);
         put_text(key, "x");
     }
@@ -126,20 +126,45 @@ CONTRACT_TEST(test_backend_listing__survives_removing_what_it_yields)
         snprintf(last, sizeof(last), "%s", e.key);
         ck_ok(backend_remove_one(test_backend, NULL, last, &err));
     }
-    ck_assert_int_eq(seen, 300);
+    ck_assert_int_eq(seen, 120);
     ck_assert_str_eq(keys_of("", ""), "");
+}
+
+enum { N_RECORDS = 2500, N_PLANTERS = 16 };
+
+struct planter {
+    pthread_t thread;
+    unsigned n;
+    int rc;
+    struct cairn_error err;
+};
+
+static void *plant_records(void *arg)
+{
+    struct planter *p = arg;
+    char key[KEY_MAX], id[ID_MAX + 1];
+    for (unsigned i = p->n; i < N_RECORDS && !p->rc; i += N_PLANTERS) {
+        snprintf(id, sizeof(id), "ck_%016x", i * 7919 % N_RECORDS);
+        layout_meta(id, key);
+        p->rc = test_backend->ops->put(test_backend, NULL, key, "{}", 2, &p->err);
+    }
+    return NULL;
 }
 
 CONTRACT_TEST(test_backend_listing__of_2500_records_is_complete)
 {
     struct cairn_error err;
-    enum { N = 2500 };
-    static bool seen[N];
-    char key[KEY_MAX], id[ID_MAX + 1];
-    for (int i = 0; i < N; i++) {
-        snprintf(id, sizeof(id), "ck_%016x", (unsigned)i * 7919 % N);
-        layout_meta(id, key);
-        put_text(key, "{}");
+    static bool seen[N_RECORDS];
+    struct planter planters[N_PLANTERS];
+    char key[KEY_MAX];
+    for (unsigned i = 0; i < N_PLANTERS; i++) {
+        planters[i] = (struct planter){.n = i};
+        ck_assert_int_eq(pthread_create(&planters[i].thread, NULL, plant_records, &planters[i]), 0);
+    }
+    for (unsigned i = 0; i < N_PLANTERS; i++) {
+        pthread_join(planters[i].thread, NULL);
+        err = planters[i].err;
+        ck_ok(planters[i].rc);
     }
     CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
     struct backend_entry e;
@@ -153,10 +178,10 @@ CONTRACT_TEST(test_backend_listing__of_2500_records_is_complete)
         layout_parse(e.key, &k);
         ck_assert_int_eq(k.kind, LAYOUT_KIND_META);
         unsigned long i = strtoul(k.id + 3, NULL, 16);
-        ck_assert(i < N && !seen[i]);
+        ck_assert(i < N_RECORDS && !seen[i]);
         seen[i] = true;
     }
-    ck_assert_int_eq(n, N);
+    ck_assert_int_eq(n, N_RECORDS);
     /* A page in the middle, as a service asks for it. */
     layout_meta("ck_0000000000000800", key);
     const char *next = keys_of("records/ck_000000000000080", key);
