@@ -30,7 +30,9 @@ static void remove_one(struct batch *b, size_t i)
     struct s3_request req = {.verb = S3_DELETE, .key = b->full[i], .name = b->name[i]};
     struct s3_result res;
     struct cairn_error e;
-    int rc = s3_perform(b->client, b->op, &req, &res, &e);
+    int rc = s3_key_check(b->name[i], &e);
+    if (!rc)
+        rc = s3_perform(b->client, b->op, &req, &res, &e);
     b->gone[i] = !rc || rc == CAIRN_NOT_FOUND;
     if (!b->gone[i])
         note(b, &e);
@@ -117,7 +119,7 @@ static void remove_batch(struct batch *b)
     size_t todo[S3_DELETE_KEYS], n_todo = 0;
     bool many = b->client->ops->deletes_many && b->n > 1;
     for (size_t i = 0; i < b->n; i++)
-        if (many && xml_can_hold(b->full[i]))
+        if (many && xml_can_hold(b->full[i]) && !s3_key_check(b->name[i], NULL))
             todo[n_todo++] = i;
         else
             remove_one(b, i);

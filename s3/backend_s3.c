@@ -34,6 +34,17 @@ static char *full_key(const struct backend_s3 *s, const char *key)
     return asprintf(&out, "%s%s", s->prefix, key) < 0 ? NULL : out;
 }
 
+/* The same for the key of an object. Without a key the request would be one on the bucket. */
+static int object_key(const struct backend_s3 *s, const char *key, char **out,
+                      struct cairn_error *err)
+{
+    int rc = s3_key_check(key, err);
+    if (rc)
+        return rc;
+    *out = full_key(s, key);
+    return *out ? CAIRN_OK : error_oom(err, key);
+}
+
 static void s3_free(struct backend *b)
 {
     struct backend_s3 *s = self(b);
@@ -49,14 +60,15 @@ static int s3_get(struct backend *b, const struct cairn_op *op, const char *key,
                   struct buf *out, struct backend_stat *stat, struct cairn_error *err)
 {
     struct backend_s3 *s = self(b);
-    CLEANUP_FREE char *full = full_key(s, key);
-    if (!full)
-        return error_oom(err, key);
+    CLEANUP_FREE char *full = NULL;
+    int rc = object_key(s, key, &full, err);
+    if (rc)
+        return rc;
     struct http_sink sink = {.buf = out, .buf_start = out->len, .max = max};
     struct s3_request req = {
         .verb = S3_GET, .key = full, .name = key, .len = S3_WHOLE, .sink = &sink};
     struct s3_result res;
-    int rc = s3_perform(s->client, op, &req, &res, err);
+    rc = s3_perform(s->client, op, &req, &res, err);
     if (rc)
         out->len = sink.buf_start;
     else if (stat)
@@ -68,12 +80,15 @@ static int s3_read(struct backend *b, const struct cairn_op *op, const char *key
                    void *dst, size_t len, struct cairn_error *err)
 {
     struct backend_s3 *s = self(b);
-    CLEANUP_FREE char *full = full_key(s, key);
+    CLEANUP_FREE char *full = NULL;
     uint64_t end;
-    if (!full)
-        return error_oom(err, key);
-    if (__builtin_add_overflow(off, len, &end))
-        return error_set(err, CAIRN_INVALID, EOVERFLOW, "GET %.200s: past the end of numbers", key);
+    int rc = object_key(s, key, &full, err);
+    if (rc)
+        return rc;
+    if (__builtin_add_overflow(off, len, &end) || end > INT64_MAX)
+        return error_set(err, CAIRN_CORRUPT, EOVERFLOW,
+                         "GET %.200s: no object reaches to byte %llu", key,
+                         (unsigned long long)off);
     struct http_sink sink = {.dst = dst, .cap = len};
     struct s3_request req = {
         .verb = S3_GET, .key = full, .name = key, .off = off, .len = len, .sink = &sink};
@@ -81,7 +96,7 @@ static int s3_read(struct backend *b, const struct cairn_op *op, const char *key
     /* No range is empty: what is asked then is only whether the object is there. */
     if (!len)
         req.verb = S3_HEAD;
-    int rc = s3_perform(s->client, op, &req, &res, err);
+    rc = s3_perform(s->client, op, &req, &res, err);
     if (!rc && !len && off > res.stat.size)
         return error_set(err, CAIRN_CORRUPT, 0, "GET %.200s: the object ends before byte %llu", key,
                          (unsigned long long)off);
@@ -92,12 +107,13 @@ static int s3_stat(struct backend *b, const struct cairn_op *op, const char *key
                    struct backend_stat *out, struct cairn_error *err)
 {
     struct backend_s3 *s = self(b);
-    CLEANUP_FREE char *full = full_key(s, key);
-    if (!full)
-        return error_oom(err, key);
+    CLEANUP_FREE char *full = NULL;
+    int rc = object_key(s, key, &full, err);
+    if (rc)
+        return rc;
     struct s3_request req = {.verb = S3_HEAD, .key = full, .name = key};
     struct s3_result res;
-    int rc = s3_perform(s->client, op, &req, &res, err);
+    rc = s3_perform(s->client, op, &req, &res, err);
     if (!rc)
         *out = res.stat;
     return rc;
@@ -109,9 +125,10 @@ static int send_body(struct backend_s3 *s, const struct cairn_op *op, const char
                      const struct http_body *body, const uint8_t sha[SHA256_LEN],
                      const uint8_t md5[MD5_LEN], struct cairn_error *err)
 {
-    CLEANUP_FREE char *full = full_key(s, key);
-    if (!full)
-        return error_oom(err, key);
+    CLEANUP_FREE char *full = NULL;
+    int rc = object_key(s, key, &full, err);
+    if (rc)
+        return rc;
     struct s3_request req = {
         .verb = S3_PUT, .key = full, .name = key, .body = body, .sha256 = sha, .md5 = md5};
     struct s3_result res;

@@ -431,6 +431,20 @@ static void fill_stat(const struct exchange *x, uint64_t size, struct backend_st
     memcpy(st->etag, x->etag, sizeof(st->etag));
 }
 
+/* Fewer bytes than the range has: libs3 does not hand out Content-Range, so the size says whether
+ * the object ends before. */
+static void ask_size(struct client_v2 *c, const struct cairn_op *op, const struct target *t,
+                     const struct s3_request *req, struct s3_result *res)
+{
+    struct s3_outcome head = {0};
+    struct exchange x = {.outcome = &head};
+    exchange(c, op, CALL_HEAD, t, &x, NULL);
+    if (head.local)
+        res->outcome = head;
+    else if (is_ok(&x) && x.has_head && x.content_length < req->off + req->len)
+        s3_outcome_own(&res->outcome, S3_OWN_OBJECT_SHORT, "the object ends before");
+}
+
 static void v2_get(struct client_v2 *c, const struct cairn_op *op, const struct s3_creds *creds,
                    const struct s3_request *req, struct s3_result *res)
 {
@@ -445,6 +459,8 @@ static void v2_get(struct client_v2 *c, const struct cairn_op *op, const struct 
     t.off = whole ? 0 : req->off;
     t.len = whole ? 0 : req->len;
     exchange(c, op, CALL_GET, &t, &x, NULL);
+    if (strcmp(res->outcome.fault.code, S3_OWN_RANGE_IGNORED) == 0 && x.content_length < req->len)
+        ask_size(c, op, &t, req, res);
     if (!is_ok(&x))
         return;
     if (req->sink->got < x.content_length)

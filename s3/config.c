@@ -221,6 +221,13 @@ bool s3_key_has_dots(const char *key)
     return false;
 }
 
+int s3_key_check(const char *key, struct cairn_error *err)
+{
+    if (!*key || s3_key_has_dots(key))
+        return invalid(err, "not a key", key);
+    return CAIRN_OK;
+}
+
 int s3_config_check(const struct s3_config *c, struct cairn_error *err)
 {
     struct s3_place place = {.tls = true};

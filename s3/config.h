@@ -64,6 +64,9 @@ bool s3_region_is_valid(const char *region);
 /* A component "." or "..", which proxies and other clients take out of a path. */
 bool s3_key_has_dots(const char *key);
 
+/* A key of an object, as the store has it: not empty, no such component. Invalid otherwise. */
+CAIRN_MUST_CHECK int s3_key_check(const char *key, struct cairn_error *err);
+
 /* Everything that can be seen without a request. Errors: invalid, in words. */
 CAIRN_MUST_CHECK int s3_config_check(const struct s3_config *config, struct cairn_error *err);
 

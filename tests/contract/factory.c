@@ -2,6 +2,7 @@
 
 #include "tests/lib/backend_fault.h"
 #include "tests/lib/backend_mem.h"
+#include "tests/s3/factory_s3.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,9 @@ static const struct factory factories[] = {
     {.name = "mem", .etags = true, .start = mem_start, .open = mem_open, .stop = mem_stop},
 };
 
+static const struct factory *const buckets[] = {&factory_s3_v4, &factory_s3_v2, &factory_rgw_v4,
+                                                &factory_rgw_v2};
+
 void place_start(struct place *place)
 {
     const char *name = getenv("CAIRN_TEST_BACKEND");
@@ -75,6 +79,9 @@ void place_start(struct place *place)
     for (size_t i = 0; i < sizeof(factories) / sizeof(factories[0]); i++)
         if (strcmp(factories[i].name, name && *name ? name : "dir") == 0)
             place->factory = &factories[i];
+    for (size_t i = 0; i < sizeof(buckets) / sizeof(buckets[0]); i++)
+        if (name && strcmp(buckets[i]->name, name) == 0)
+            place->factory = buckets[i];
     ck_assert_msg(place->factory != NULL, "CAIRN_TEST_BACKEND=%s is not known", name);
     place->factory->start(place);
 }

@@ -2,7 +2,8 @@
  * environment variable CAIRN_TEST_BACKEND ("dir" if unset). To add one, add its row in factory.c.
  *
  *   dir    a directory under TMPDIR       mem    in memory
- *   fault  dir behind the fault wrapper, without a plan */
+ *   fault  dir behind the fault wrapper, without a plan
+ *   s3-v4, s3-v2, rgw-v4, rgw-v2   in a bucket (s3/factory_s3.h) */
 #ifndef CAIRN_TESTS_FACTORY_H
 #define CAIRN_TESTS_FACTORY_H
 
@@ -18,6 +19,8 @@ struct factory {
     bool stages; /* stage keeps an object that a collector can take away to fence the writer */
     bool files;  /* open_fd is there */
     bool etags;
+    bool looks_first; /* commit once is a look and a write, not one step */
+    bool no_spaces;   /* in keys */
     void (*start)(struct place *place);
     /* Any number of backends on one place, each as another process would have it. */
     int (*open)(struct place *place, struct backend **out, struct cairn_error *err);
@@ -28,6 +31,7 @@ struct place {
     const struct factory *factory;
     const char *root;       /* dir: the store's folder */
     struct backend *shared; /* mem: keeps the store alive */
+    void *server;           /* s3: the bucket's */
 };
 
 /* An empty place of the kind that the environment asks for. Fails the test for an unknown name. */

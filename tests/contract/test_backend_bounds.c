@@ -178,18 +178,24 @@ CONTRACT_TEST(test_backend_bounds__one_commit_of_many_is_the_one)
     for (int round = 0; round < 20; round++) {
         struct racer r[6];
         struct cairn_error err;
-        char meta[32] = "";
+        char meta[32] = "", other[32];
         unsigned winners = 0;
+        bool is_winners = false;
         start(r, 6, commit_once, NULL);
         join(r, 6);
+        ck_assert_str_eq(keys_of("", ""), "records/" ID_A "/meta.json");
+        snprintf(meta, sizeof(meta), "%s", get_text("records/" ID_A "/meta.json"));
         for (unsigned i = 0; i < 6; i++) {
             winners += r[i].won;
-            if (r[i].won)
-                snprintf(meta, sizeof(meta), "{%u}", i);
+            snprintf(other, sizeof(other), "{%u}", i);
+            if (r[i].won && strcmp(other, meta) == 0)
+                is_winners = true;
         }
-        ck_assert_uint_eq(winners, 1);
-        ck_assert_str_eq(keys_of("", ""), "records/" ID_A "/meta.json");
-        ck_assert_str_eq(get_text("records/" ID_A "/meta.json"), meta);
+        if (test_place.factory->looks_first)
+            ck_assert_uint_ge(winners, 1);
+        else
+            ck_assert_uint_eq(winners, 1);
+        ck_assert(is_winners);
         ck_ok(backend_remove_one(test_backend, NULL, "records/" ID_A "/meta.json", &err));
     }
 }
