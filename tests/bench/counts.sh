@@ -21,7 +21,8 @@ baseline=${2:-}
     exit 2
 }
 cairn=$build/cli/cairn synth=$build/tests/bench/synth-chain
-for p in valgrind strace "$cairn" "$synth"; do
+shim=$build/tests/bench/libopenat2-shim.so # for valgrind, which lacks that call
+for p in valgrind strace "$cairn" "$synth" "$shim"; do
     command -v "$p" >/dev/null || {
         echo "counts.sh: $p is missing" >&2
         exit 2
@@ -33,7 +34,7 @@ trap 'rm -rf "$work"' EXIT
 # One worker: how threads meet would change the counts from run to run.
 echo '{"workers": 1}' >"$work/config"
 a=ck_000000000000000a b=ck_000000000000000b d=ck_000000000000000d
-wanted='openat|close|read|pread64|write|pwrite64|lseek|fsync|fdatasync|renameat|renameat2|linkat|unlinkat|mkdirat|newfstatat|statx|getdents64|ioctl|copy_file_range|fallocate|ftruncate|mmap|futex'
+wanted='openat|openat2|fcntl|sync_file_range|close|read|pread64|write|pwrite64|lseek|fsync|fdatasync|renameat|renameat2|linkat|unlinkat|mkdirat|newfstatat|statx|getdents64|ioctl|copy_file_range|fallocate|ftruncate|mmap|futex'
 
 commands() { # WRAPPER...: every command once, on a store of its own
     local name args
@@ -58,7 +59,7 @@ COMMANDS
 instructions() { # NAME COMMAND...
     local name=$1
     shift
-    valgrind --tool=callgrind --callgrind-out-file="$work/$name.callgrind" "$@" || return 1
+    LD_PRELOAD=$shim valgrind -q --tool=callgrind --callgrind-out-file="$work/$name.callgrind" "$@" || return 1
     awk -v name="$name" '/^(totals|summary):/ { n = $2 } END { printf "%s\tinstructions\t%d\n", name, n }' \
         "$work/$name.callgrind" >>"$work/counts"
 }
