@@ -67,17 +67,21 @@ int command_version(struct app *app, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-int command_help(struct app *app, struct cairn_error *err)
+int about_help(struct app *app, const struct command *c, struct cairn_error *err)
 {
     CLEANUP_BUF struct buf text = BUF_INIT(1024 * 1024);
-    const char *name = app->options.n_operands ? app_operand(app, 0) : NULL;
-    const struct command *c = NULL;
-    for (size_t i = 0; name && i < n_commands; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            c = &commands[i];
-    if (name && !c)
-        return app_usage(app, err, "there is no command \"%s\"", name);
     int rc =
         c ? options_help_command(c, &text, err) : options_help(commands, n_commands, &text, err);
-    return rc ? rc : output_bytes(&app->out, text.data, text.len);
+    return rc ? rc : output_bytes(&app->out, text.data, text.len, err);
+}
+
+int command_help(struct app *app, struct cairn_error *err)
+{
+    if (!app->options.n_operands)
+        return about_help(app, NULL, err);
+    const char *name = app_operand(app, 0);
+    for (size_t i = 0; i < n_commands; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return about_help(app, &commands[i], err);
+    return app_usage(app, err, "there is no command \"%s\"", name);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -75,8 +76,16 @@ static int lock_parent(struct app *app, int *fd, struct cairn_error *err)
         return error_oom(err, "path");
     *strrchr(parent, '/') = 0;
     *fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0 || flock(*fd, LOCK_EX))
-        return error_sys(err, errno, "lock %s", parent);
+    if (*fd < 0)
+        return error_sys(err, errno, "open %s", parent);
+    while (flock(*fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return error_sys(err, errno, "lock %s", parent);
+        int rc = op_check(&app->op, "wait for another cairn that makes the store", err);
+        if (rc)
+            return rc;
+        poll(&(struct pollfd){.fd = cairn_cancel_fd(app->cancel), .events = POLLIN}, 1, 20);
+    }
     return CAIRN_OK;
 }
 

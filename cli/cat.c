@@ -36,12 +36,12 @@ static int sink_hole(struct sink *s, uint8_t *buf, uint64_t len, struct cairn_er
             return error_sys(err, errno, "seek in standard output");
         return CAIRN_OK;
     }
-    memset(buf, 0, PIECE);
+    memset(buf, 0, len < PIECE ? (size_t)len : PIECE);
     while (len) {
         size_t n = len < PIECE ? (size_t)len : PIECE;
         int rc = op_check(s->out->op, "write standard output", err);
         if (!rc)
-            rc = output_bytes(s->out, buf, n);
+            rc = output_bytes(s->out, buf, n, err);
         if (rc)
             return rc;
         len -= n;
@@ -70,7 +70,7 @@ static int copy_data(struct app *app, struct cairn_record *record, uint64_t file
         if (!rc && !got)
             rc = error_set(err, CAIRN_INTERNAL, EIO, "the file ends before its size");
         if (!rc)
-            rc = output_bytes(&app->out, buf, got);
+            rc = output_bytes(&app->out, buf, got, err);
         if (rc)
             return rc;
         at += got;

@@ -5,6 +5,9 @@
 
 #include "cli/app.h"
 
+/* Print the help of a command, or (NULL) of all. */
+CAIRN_MUST_CHECK int about_help(struct app *app, const struct command *c, struct cairn_error *err);
+
 int command_init(struct app *app, struct cairn_error *err); /* about.c */
 int command_version(struct app *app, struct cairn_error *err);
 int command_help(struct app *app, struct cairn_error *err);

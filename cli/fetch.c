@@ -75,7 +75,7 @@ int command_fetch(struct app *app, struct cairn_error *err)
     if (rc)
         return rc;
     if (meta_out)
-        return output_bytes(&app->out, info.meta, info.meta_len);
+        return output_bytes(&app->out, info.meta, info.meta_len, err);
     if (app->json)
         print_json(&app->out, to, &info, &result);
     else if (!app->quiet)

@@ -47,7 +47,7 @@ static int read_all(int fd, const char *path, const struct cairn_op *op, const c
         if (rc)
             return rc;
         ssize_t n = read(fd, piece, sizeof(piece));
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n < 0)
             return file_error(err, errno, what, path);
@@ -70,7 +70,8 @@ int files_read(const char *path, const struct cairn_op *op, const char *what, st
 {
     if (strcmp(path, "-") == 0)
         return read_all(STDIN_FILENO, "from standard input", op, what, out, err);
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* A FIFO without a writer is waited for by poll, which the op can end, and not in open. */
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return file_error(err, errno, what, path);
     return read_all(fd, path, op, what, out, err);

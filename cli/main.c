@@ -1,6 +1,5 @@
 /* The cairn command: find out what is wanted, do it, say how it ended. */
-#include "base/util.h"
-#include "cli/app.h"
+#include "cli/commands.h"
 #include "cli/signals.h"
 #include "cli/term.h"
 
@@ -36,20 +35,19 @@ static void set_up_messages(struct app *app)
     term_init(!app->quiet && !app->json);
 }
 
-static int run(struct app *app, struct cairn_error *err)
+static int find_store(struct app *app, struct cairn_error *err)
 {
-    const struct command *c = app->options.command;
-    int rc = CAIRN_OK;
-    if (c->needs_store) {
-        rc = paths_config(&app->options, &app->config, err);
-        if (!rc)
-            rc = paths_find(&app->options, &app->config, &app->paths, err);
-        app->usage = rc == CAIRN_INVALID;
-        if (rc)
-            return rc;
-    }
-    set_up_messages(app);
-    rc = cairn_cancel_new(&app->cancel, err);
+    int rc = paths_config(&app->options, &app->config, err);
+    if (!rc)
+        rc = paths_find(&app->options, &app->config, &app->paths, err);
+    app->usage = rc == CAIRN_INVALID;
+    return rc;
+}
+
+/* From here on signals end the work instead of the process. */
+static int start_op(struct app *app, struct cairn_error *err)
+{
+    int rc = cairn_cancel_new(&app->cancel, err);
     if (!rc)
         rc = signals_start(app->cancel, err);
     if (rc)
@@ -57,37 +55,33 @@ static int run(struct app *app, struct cairn_error *err)
     const struct option_value *timeout = &app->options.value[OPTION_TIMEOUT];
     cairn_op_init(&app->op, timeout->given ? timeout->seconds : -1, app->cancel);
     app->out.op = &app->op;
-    rc = c->run(app, err);
-    term_progress_end();
-    return rc;
+    return CAIRN_OK;
 }
 
-static int help(struct app *app, struct cairn_error *err)
-{
-    const struct command *c = app->options.command;
-    CLEANUP_BUF struct buf text = BUF_INIT(1024 * 1024);
-    int rc =
-        c ? options_help_command(c, &text, err) : options_help(commands, n_commands, &text, err);
-    return rc ? rc : output_bytes(&app->out, text.data, text.len);
-}
-
-static int start(struct app *app, int argc, char **argv, struct cairn_error *err)
+static int run(struct app *app, int argc, char **argv, struct cairn_error *err)
 {
     int rc = options_parse(argc, argv, commands, n_commands, &app->options, err);
     app->json = wants_json(argc, argv);
     app->quiet = app_flag(app, OPTION_QUIET);
     app->usage = rc == CAIRN_INVALID;
+    if (!rc)
+        rc = start_op(app, err);
     if (rc)
         return rc;
+    const struct command *c = app->options.command;
     if (app_flag(app, OPTION_HELP))
-        return help(app, err);
-    if (app_flag(app, OPTION_VERSION) && !app->options.command)
-        output_printf(&app->out, "cairn %s\n", cairn_version());
-    else if (!app->options.command)
+        return about_help(app, c, err);
+    if (!c && app_flag(app, OPTION_VERSION))
+        return command_version(app, err);
+    if (!c)
         return app_usage(app, err, "no command given (cairn help lists them)");
-    else
-        return run(app, err);
-    return CAIRN_OK;
+    rc = c->needs_store ? find_store(app, err) : CAIRN_OK;
+    if (rc)
+        return rc;
+    set_up_messages(app);
+    rc = c->run(app, err);
+    term_progress_end();
+    return rc;
 }
 
 /* One JSON document on standard output tells of a failure, if it can still be told there. */
@@ -114,13 +108,12 @@ static int finish(struct app *app, int rc, struct cairn_error *err)
         json_error(app, err);
     struct cairn_error out_err;
     int out_rc = output_end(&app->out, &out_err);
-    if (out_rc && (!rc || app->out.rc == rc)) {
+    /* Whoever reads the beginning only, as head does, has what he wants. */
+    if (out_rc && (!rc || rc == out_rc) && c && c->streams && out_err.sys_errno == EPIPE)
+        return 128 + SIGPIPE;
+    if (out_rc && !rc) {
         rc = out_rc;
         *err = out_err;
-        app->reported = false;
-        /* Whoever reads the beginning only, as head does, has what he wants. */
-        if (c && c->streams && err->sys_errno == EPIPE)
-            return 128 + SIGPIPE;
     }
     if (rc && !app->reported)
         app_report(app, subject, err);
@@ -135,7 +128,7 @@ int main(int argc, char **argv)
     config_init(&app.config);
     output_init(&app.out, STDOUT_FILENO);
     struct cairn_error err = {0};
-    int rc = start(&app, argc, argv, &err);
+    int rc = run(&app, argc, argv, &err);
     int code = finish(&app, rc, &err);
     cairn_close(app.store);
     signals_stop();

@@ -116,12 +116,14 @@ void output_text(struct output *out, const void *text, size_t len, enum text_mod
     output_piece(out);
 }
 
-int output_bytes(struct output *out, const void *data, size_t len)
+int output_bytes(struct output *out, const void *data, size_t len, struct cairn_error *err)
 {
     if (out->buf.len)
         flush(out);
     if (!settle(out))
         out->rc = write_all(out, data, len);
+    if (out->rc && err)
+        *err = out->err;
     return out->rc;
 }
 

@@ -24,8 +24,10 @@ void output_release(struct output *out);
 void output_printf(struct output *out, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 /* With odd bytes escaped. */
 void output_text(struct output *out, const void *text, size_t len, enum text_mode mode);
-/* Bytes as they are, past the buffer (which is written first). Returns the sticky class. */
-CAIRN_MUST_CHECK int output_bytes(struct output *out, const void *data, size_t len);
+/* Bytes as they are, past the buffer (which is written first). Returns the sticky class, and passes
+ * its error on. */
+CAIRN_MUST_CHECK int output_bytes(struct output *out, const void *data, size_t len,
+                                  struct cairn_error *err);
 /* To be called between two elements: writes the buffer when it has grown large. Returns the sticky
  * class. */
 int output_piece(struct output *out);

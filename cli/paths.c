@@ -77,7 +77,7 @@ int paths_config(const struct options *o, struct config *config, struct cairn_er
     const char *path =
         o->value[OPTION_CONFIG].text ? o->value[OPTION_CONFIG].text : env("CAIRN_CONFIG");
     int rc = path ? config_read(config, path, err) : read_default_config(config, err);
-    if (rc && rc != CAIRN_INTERNAL)
+    if (rc == CAIRN_NOT_FOUND || rc == CAIRN_PERMANENT)
         err->error_class = rc = CAIRN_INVALID;
     return rc;
 }

@@ -407,6 +407,8 @@ case_verify_of_a_whole_store() {
         'd["unknown"] == []'
     ends 0 verify $b --json
     json 'd["ok"] is True' 'd["checked_records"] == 1'
+    ends 3 verify $b $c --json
+    json 'd["error"]["class"] == "not_found"'
     ends 0 verify --repair-index
     rm -rf state
     ends 0 verify --repair-index --quiet

@@ -153,10 +153,19 @@ case_an_interrupted_fetch_leaves_nothing_half_made() {
 case_a_signal_ends_waiting_for_input_and_output() {
     make_store
     mkfifo wait
+    # First without anyone at the other end, then with one who says nothing.
+    interrupt TERM 'sleep 0.3' publish $b --from vm --meta wait
+    [ "$code" -eq 143 ] || fail "exit code $code"
     exec 7<>./wait
     interrupt TERM 'sleep 0.3' publish $b --from vm --meta wait
     [ "$code" -eq 143 ] || fail "exit code $code"
     ends 3 show $b
+    exec 7>&-
+    printf 'said at last' | cat >wait &
+    ends 0 publish $c --from vm --meta wait
+    ends 0 show $c --json
+    json 'd["meta"] == "said at last"'
+    exec 7<>./wait
     # A reader that does not read: the pipe is full long before the file ends.
     fill vm/memory 4
     ends 0 publish $b --from vm

@@ -14,7 +14,7 @@ fail() {
 ends() {
     local want=$1 got=0
     shift
-    "$cairn" "$@" >out 2>errors || got=$?
+    timeout -k 5 120 "$cairn" "$@" >out 2>errors || got=$?
     [ "$got" -eq "$want" ] || {
         head -c 2000 out errors
         fail "exit code $got, not $want: cairn $*"
