@@ -58,6 +58,12 @@ int error_sys(struct cairn_error *err, int sys_errno, const char *fmt, ...) CAIR
 /* Put "<context>: " in front of the message; class and errno stay. Returns the class. */
 int error_wrap(struct cairn_error *err, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
+/* At the top of a public function: from here on err is not NULL, so that no class is lost. */
+#define ERROR_OR_LOCAL(err)                                                                        \
+    struct cairn_error err##_local_;                                                               \
+    if (!(err))                                                                                    \
+    (err) = &err##_local_
+
 /* Memory ran out while doing what. Returns CAIRN_INTERNAL with ENOMEM. */
 int error_oom(struct cairn_error *err, const char *what);
 

@@ -293,6 +293,7 @@ int cairn_record_fetch(struct cairn_record *r, const struct cairn_op *op, const 
                        const struct cairn_progress *progress, struct cairn_fetch_result *result,
                        struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int64_t start = clock_monotonic();
     const struct manifest_info *info = manifest_info(atomic_load(&r->manifest));
     uint32_t cs = r->store->format.chunk_size;

@@ -86,12 +86,15 @@ static int fork_locked(struct commit *c, const char *id, bool locked, struct cai
 int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *new_id,
                const void *meta, size_t meta_len, char gen[CAIRN_GEN_TEXT], struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     CLEANUP_BUF struct buf own_meta = BUF_INIT(META_MAX);
     int rc = id_check(id, err);
     if (!rc)
         rc = id_check(new_id, err);
     if (!rc)
         rc = op_check(op, "fork", err);
+    if (!rc)
+        rc = store_check_writer(s, err);
     if (rc)
         return rc;
     if (!meta) {

@@ -11,7 +11,10 @@ int hold_exists(struct cairn_store *s, const struct cairn_op *op, const char *id
 int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
                struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int rc = id_check(id, err);
+    if (!rc)
+        rc = store_check_writer(s, err);
     if (rc)
         return rc;
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
@@ -26,7 +29,10 @@ int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
 int cairn_release(struct cairn_store *s, const struct cairn_op *op, const char *id,
                   struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int rc = id_check(id, err);
+    if (!rc)
+        rc = store_check_writer(s, err);
     if (rc)
         return rc;
     char key[KEY_MAX];

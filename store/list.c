@@ -102,6 +102,7 @@ int cairn_list(struct cairn_store *s, const struct cairn_op *op,
                int (*fn)(void *ctx, const struct cairn_list_entry *entry), void *ctx,
                struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     static const struct cairn_list_options all;
     const struct cairn_list_options *o = options ? options : &all;
     if ((o->prefix && strchr(o->prefix, '/')) || (o->after && strchr(o->after, '/')) ||
@@ -177,6 +178,7 @@ static int count_key(struct cairn_store *s, const struct cairn_op *op,
 int cairn_stats(struct cairn_store *s, const struct cairn_op *op, struct cairn_stats *out,
                 struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     static const char *const prefixes[] = {LAYOUT_RECORDS, LAYOUT_PACKS};
     *out = (struct cairn_stats){0};
     int rc = op_check(op, "stats", err);

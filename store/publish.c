@@ -184,6 +184,8 @@ static int prepare(struct publish *p)
     int rc = id_check(p->id, p->err);
     if (!rc)
         rc = op_check(p->op, "publish", p->err);
+    if (!rc)
+        rc = store_check_writer(p->s, p->err);
     if (!rc && !opt->from)
         rc = error_set(p->err, CAIRN_INVALID, EINVAL, "no folder to publish from");
     if (!rc && !meta) {
@@ -206,6 +208,7 @@ int cairn_publish(struct cairn_store *s, const struct cairn_op *op, const char *
                   const struct cairn_publish_options *options, struct cairn_publish_result *result,
                   struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int64_t start = clock_monotonic();
     *result = (struct cairn_publish_result){0};
     struct publish p = {.s = s,

@@ -11,6 +11,7 @@
 int cairn_record_open(struct cairn_store *store, const struct cairn_op *op, const char *id,
                       struct cairn_record **out, struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int rc = id_check(id, err);
     if (!rc)
         rc = op_check(op, "open", err);
@@ -181,6 +182,7 @@ static int read_range(struct cairn_record *r, const struct cairn_op *op, const s
 int cairn_record_pread(struct cairn_record *r, const struct cairn_op *op, uint64_t i, void *buf,
                        size_t len, uint64_t offset, size_t *got, struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     struct manifest_file f;
     *got = 0;
     const struct manifest *m = atomic_load(&r->manifest);

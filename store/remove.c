@@ -113,10 +113,13 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
 int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *id,
                  struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     struct backend *b = s->backend;
     int rc = id_check(id, err);
     if (!rc)
         rc = op_check(op, "delete", err);
+    if (!rc)
+        rc = store_check_writer(s, err);
     if (rc)
         return rc;
     bool held = false;

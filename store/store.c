@@ -87,6 +87,7 @@ static int check_empty(const char *path, struct cairn_error *err)
 int cairn_init(const struct cairn_config *config, const struct cairn_init_options *options,
                const struct cairn_op *op, struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     int rc = op_check(op, "init", err);
     if (!rc)
         rc = make_folders(config->store, err);
@@ -121,11 +122,6 @@ static int read_format(struct cairn_store *s, const struct cairn_op *op, struct 
         return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store here (no format.json): see init");
     if (!rc)
         rc = format_decode(text.data, text.len, &s->format, err);
-    if (!rc && s->format.min_writer > FORMAT_VERSION)
-        rc = error_set(err, CAIRN_PERMANENT, 0,
-                       "the store may only be written by programs of format %u or newer (this "
-                       "one: %u)",
-                       s->format.min_writer, FORMAT_VERSION);
     return rc;
 }
 
@@ -184,6 +180,7 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
 int cairn_open(const struct cairn_config *config, const struct cairn_op *op,
                struct cairn_store **out, struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     struct backend *b = NULL;
     int rc = backend_dir_open(config->store, &b, err);
     if (!rc)
@@ -214,6 +211,16 @@ void cairn_store_info(const struct cairn_store *s, struct cairn_store_info *out)
             s->format.compression == FORMAT_NONE ? CAIRN_COMPRESSION_NONE : CAIRN_COMPRESSION_ZSTD,
     };
     memcpy(out->store_id, s->format.store_id, sizeof(out->store_id));
+}
+
+int store_check_writer(const struct cairn_store *s, struct cairn_error *err)
+{
+    if (s->format.min_writer <= FORMAT_VERSION)
+        return CAIRN_OK;
+    return error_set(err, CAIRN_PERMANENT, EROFS,
+                     "the store may only be written by programs of format %u or newer, and this "
+                     "one is of format %u",
+                     s->format.min_writer, FORMAT_VERSION);
 }
 
 int store_get_meta(struct cairn_store *s, const struct cairn_op *op, const char *id,

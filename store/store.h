@@ -35,6 +35,9 @@ CAIRN_MUST_CHECK int store_format_init(struct backend *backend,
                                        const struct cairn_init_options *options,
                                        const struct cairn_op *op, struct cairn_error *err);
 
+/* permanent: the store's format forbids programs of this version to write to it. */
+CAIRN_MUST_CHECK int store_check_writer(const struct cairn_store *s, struct cairn_error *err);
+
 /* The bytes of meta.json and the generation that they name. not_found: no such record. */
 CAIRN_MUST_CHECK int store_get_meta(struct cairn_store *s, const struct cairn_op *op,
                                     const char *id, struct buf *meta, char gen[GEN_TEXT],

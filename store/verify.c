@@ -449,6 +449,7 @@ int cairn_verify(struct cairn_store *s, const struct cairn_op *op,
                  const struct cairn_verify_options *options, struct cairn_verify_result *result,
                  struct cairn_error *err)
 {
+    ERROR_OR_LOCAL(err);
     *result = (struct cairn_verify_result){0};
     struct verify v = {
         .s = s, .op = op, .opt = options, .result = result, .err = err, .object = ""};

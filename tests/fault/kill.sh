@@ -4,33 +4,12 @@
 # simply run again succeeds.
 # usage: kill.sh BUILD   (a build with -Dsteps=true; needs jq)
 set -u
-BUILD=$(cd "${1:?usage: kill.sh BUILD}" && pwd)
-CAIRN=$BUILD/cli/cairn
-W=$(mktemp -d "${TMPDIR:-/tmp}/cairn-kill-XXXXXX") || exit 1
-trap 'rm -rf "$W"' EXIT
-passed=0 failed=0 points=0
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+points=0
 MOST=3 # passings of one step that are tried in one command
 
-A=ck_00000000000000aa N=ck_00000000000000bb F=ck_00000000000000cc
-T=tp_000000000000000000000000000000dd
-
-fail() {
-    failed=$((failed + 1))
-    echo "not ok: $*"
-}
-
-cairn() { "$CAIRN" --store "$W/store" --state "$W/state" "$@"; }
-
 # --- What the commands work on: several packs' worth is not needed, several batches are -----------
-make_export() { # DIR SEED
-    mkdir -p "$1/disks"
-    printf '{"n":%d}' "$2" >"$1/config.json"
-    openssl enc -aes-128-ctr -K "$(printf '%032x' "$2")" -iv 0 -nosalt -in /dev/zero 2>/dev/null |
-        head -c 2500000 >"$1/memory-ranges"
-    truncate -s 64M "$1/disks/cow.raw"
-    dd if="$1/memory-ranges" of="$1/disks/cow.raw" bs=64K count=3 seek=200 conv=notrunc status=none
-    : >"$1/empty"
-}
 make_export "$W/one" 1
 cp -a --sparse=always "$W/one" "$W/two"
 printf 'changed' | dd of="$W/two/memory-ranges" bs=1 seek=777777 conv=notrunc status=none
@@ -64,19 +43,12 @@ fresh() { # NAME: the store as it is before the command
     [ "$1" = init ] || cp -a "$W/base/store" "$W/base/state" "$W/"
     case $1 in release) cairn hold $A >/dev/null ;; esac
 }
-same() { # ID DIR: the record is that export, byte for byte
-    rm -rf "$W/out"
-    cairn fetch "$1" --to "$W/out" >/dev/null && diff -r "$W/out" "$2" >/dev/null
-}
 is_one_of() { # ID DIR...: the record is one of these exports
     local id=$1 d
     shift
     for d; do same "$id" "$d" && return 0; done
     return 1
 }
-ids() { cairn ls --json | jq -r '.[] | select(.error == null) | .id' | tr '\n' ' '; }
-unreadable() { cairn ls --json | jq -r '.[] | select(.error != null) | .id' | tr '\n' ' '; }
-
 # After the kill: what must hold whatever the step was.
 check_killed() { # NAME
     local name=$1 out
@@ -159,7 +131,7 @@ try_point() { # NAME STEP K
     if [ -n "$wrong" ]; then
         fail "$name killed at $step, passing $k: $wrong"
     else
-        passed=$((passed + 1))
+        ok
     fi
 }
 
@@ -177,5 +149,4 @@ for name in init publish publish-parent publish-known republish fork rm rm-templ
     echo "$name: $((points - before)) points"
 done
 if [ $points -lt 60 ]; then fail "only $points points: the steps are not where they were"; fi
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish
