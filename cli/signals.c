@@ -3,20 +3,21 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 
 static struct {
-    sigset_t set;      /* what is taken; set once */
-    int signals, quit; /* a signalfd, an eventfd */
+    sigset_t set; /* what is taken; set once */
+    int signals;  /* a signalfd */
+    int quit[2];  /* a pipe; its write end is closed to end the thread */
     pthread_t thread;
     bool running;
     struct cairn_cancel *cancel; /* borrowed */
     atomic_int taken;
-} state = {.signals = -1, .quit = -1};
+} state = {.signals = -1, .quit = {-1, -1}};
 
 void signals_block(void)
 {
@@ -35,7 +36,7 @@ static void *take(void *arg)
 {
     (void)arg;
     struct pollfd p[2] = {{.fd = state.signals, .events = POLLIN},
-                          {.fd = state.quit, .events = POLLIN}};
+                          {.fd = state.quit[0], .events = POLLIN}};
     for (;;) {
         if (poll(p, 2, -1) < 0)
             continue;
@@ -58,9 +59,8 @@ int signals_start(struct cairn_cancel *cancel, struct cairn_error *err)
     state.signals = signalfd(-1, &state.set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (state.signals < 0)
         return error_sys(err, errno, "signalfd");
-    state.quit = eventfd(0, EFD_CLOEXEC);
-    if (state.quit < 0)
-        return error_sys(err, errno, "eventfd for signals");
+    if (pipe2(state.quit, O_CLOEXEC) != 0)
+        return error_sys(err, errno, "pipe for signals");
     int e = pthread_create(&state.thread, NULL, take, NULL);
     if (e)
         return error_sys(err, e, "thread for signals");
@@ -71,12 +71,15 @@ int signals_start(struct cairn_cancel *cancel, struct cairn_error *err)
 void signals_stop(void)
 {
     if (state.running) {
-        (void)!write(state.quit, &(uint64_t){1}, sizeof(uint64_t));
+        /* The hang-up is what the thread waits for: unlike a write, a close always gets there. */
+        close(state.quit[1]);
+        state.quit[1] = -1;
         pthread_join(state.thread, NULL);
     }
     util_closep(&state.signals);
-    util_closep(&state.quit);
-    state.signals = state.quit = -1;
+    util_closep(&state.quit[0]);
+    util_closep(&state.quit[1]);
+    state.signals = state.quit[0] = state.quit[1] = -1;
     state.running = false;
 }
 

@@ -70,11 +70,12 @@ try() { # NAME SYSCALL ERRNO K
     local name=$1 wrong status
     fresh
     words_of "$name"
-    strace -f -o "$W/trace1" -e "trace=$2" -e "inject=$2:error=$3:when=$4" "${words[@]}" \
+    timeout -s KILL 60 strace -f -o "$W/trace1" -e "trace=$2" -e "inject=$2:error=$3:when=$4" "${words[@]}" \
         >"$W/stdout" 2>"$W/stderr"
     status=$?
     # What the loader needs before the program begins is not ours to survive.
     if [ $status = 127 ]; then return; fi
+    [ $status != 137 ] || pkill -KILL -f "$W/store"
     grep -q INJECTED "$W/trace1" || missed=$((missed + 1))
     [ $status = 0 ] || refused=$((refused + 1))
     wrong=$(check_after "$name" $status 2>&1)
