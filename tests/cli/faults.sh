@@ -161,7 +161,7 @@ case_a_signal_ends_waiting_for_input_and_output() {
     [ "$code" -eq 143 ] || fail "exit code $code"
     ends 3 show $b
     exec 7>&-
-    printf 'said at last' | cat >wait &
+    printf 'said at last' | cat >./wait &
     ends 0 publish $c --from vm --meta wait
     ends 0 show $c --json
     json 'd["meta"] == "said at last"'
