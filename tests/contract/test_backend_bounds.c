@@ -4,6 +4,7 @@
 #include "tests/contract/factory.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static void *hold_lock(void *arg)
 {
     struct racer *r = arg;
     const struct backend_ops *ops = test_backend->ops;
-    for (unsigned i = 0; i < 400 && !r->rc && !r->torn; i++) {
+    for (unsigned i = 0; i < 4000 && !r->rc && !r->torn; i++) {
         int lock;
         r->rc = ops->lock(test_backend, NULL, ID_A, &lock, &r->err);
         if (r->rc == CAIRN_BUSY)
@@ -216,10 +217,11 @@ static void *hold_lock(void *arg)
             r->won = true;
             if (lock >= 0)
                 r->torn = atomic_fetch_add(&holders, 1) != 0;
-            if (i % 4 == 0)
+            if (i % 256 == 0)
                 r->rc = ops->put(test_backend, NULL, KEY, "x", 1, &r->err);
-            if (i % 4 == 0 && !r->rc)
+            if (i % 256 == 0 && !r->rc)
                 r->rc = backend_remove_one(test_backend, NULL, KEY, &r->err);
+            sched_yield();
             if (lock >= 0)
                 atomic_fetch_sub(&holders, 1);
             ops->unlock(test_backend, ID_A, lock);

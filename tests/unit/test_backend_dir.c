@@ -424,6 +424,52 @@ START_TEST(test_backend_dir__put_makes_folders_again_that_others_take_away)
 }
 END_TEST
 
+static void *churn_names(void *arg)
+{
+    (void)arg;
+    char path[PATH_MAX];
+    for (unsigned i = 0; !atomic_load(&stop); i++) {
+        snprintf(path, sizeof(path), "%s/gc/x%02u", root, i % 100);
+        CLEANUP_FD int fd = i % 200 < 100 ? open(path, O_CREAT | O_WRONLY, 0600) : -1;
+        if (fd < 0)
+            unlink(path);
+    }
+    return NULL;
+}
+
+START_TEST(test_backend_dir__a_folder_that_changes_while_it_is_read_has_each_name_once)
+{
+    open_store();
+    make_folder("gc");
+    char name[32];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "gc/s%02d", i);
+        make_file(path_of(name), "");
+    }
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, churn_names, NULL), 0);
+    for (int round = 0; round < 500; round++) {
+        CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+        struct backend_entry e;
+        char last[32] = "";
+        int stable = 0;
+        ck_ok(b->ops->list(b, NULL, "gc/", "", &it, &err));
+        for (;;) {
+            ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+            if (!e.key)
+                break;
+            ck_assert_str_gt(e.key, last);
+            snprintf(last, sizeof(last), "%s", e.key);
+            stable += e.key[3] == 's';
+        }
+        ck_assert_int_eq(stable, 100);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    backend_free(b);
+}
+END_TEST
+
 TESTING_MAIN(backend_dir, test_backend_dir__links_are_never_followed,
              test_backend_dir__links_are_never_followed_without_openat2,
              test_backend_dir__fifos_and_sockets_hang_nobody_and_are_named,
@@ -435,4 +481,5 @@ TESTING_MAIN(backend_dir, test_backend_dir__links_are_never_followed,
              test_backend_dir__a_live_temporary_file_is_locked_and_a_dead_one_is_not,
              test_backend_dir__failures_leave_no_temporary_file,
              test_backend_dir__fresh_folders_lose_their_mark_once_durable,
-             test_backend_dir__put_makes_folders_again_that_others_take_away)
+             test_backend_dir__put_makes_folders_again_that_others_take_away,
+             test_backend_dir__a_folder_that_changes_while_it_is_read_has_each_name_once)
