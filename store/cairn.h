@@ -233,7 +233,8 @@ struct cairn_verify_options {
     size_t n_ids;           /* 0: everything, packs without references too */
     bool repair_index;      /* build the local index anew from the packs */
     struct cairn_progress progress;
-    /* Called for each fault, and with error_class CAIRN_OK for a key that is not Cairn's. */
+    /* Called, from the thread that made the call, for each fault, and with error_class CAIRN_OK for
+     * a key that is not Cairn's. The text is borrowed for the call. */
     void (*found)(void *ctx, int error_class, const char *object, const char *message);
     void *ctx;
 };

@@ -134,13 +134,14 @@ static int open_index(struct cairn_store *s, const char *state, struct cairn_err
         return error_oom(err, "path");
     }
     int rc = make_folders(path, err);
-    if (!rc) {
-        char *file;
-        if (asprintf(&file, "%s/index.db", path) < 0)
-            return error_oom(err, "path");
-        rc = index_open(file, s->format.store_id, &s->index, err);
-        free(file);
-    }
+    if (rc)
+        return rc;
+    s->state = util_steal(&path);
+    char *file;
+    if (asprintf(&file, "%s/index.db", s->state) < 0)
+        return error_oom(err, "path");
+    rc = index_open(file, s->format.store_id, &s->index, err);
+    free(file);
     return rc;
 }
 
@@ -183,6 +184,8 @@ int cairn_open(const struct cairn_config *config, const struct cairn_op *op,
     ERROR_OR_LOCAL(err);
     struct backend *b = NULL;
     int rc = backend_dir_open(config->store, &b, err);
+    if (rc && err->sys_errno == ENOENT)
+        rc = error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store here (no such folder): see init");
     if (!rc)
         rc = store_new(b, config, op, out, err);
     return rc ? error_wrap(err, "store %s", config->store) : CAIRN_OK;
@@ -194,6 +197,7 @@ void cairn_close(struct cairn_store *s)
         return;
     pool_free(s->pool);
     index_close(s->index);
+    free(s->state);
     pack_files_free(s->packs);
     chunk_ctx_free_all(s);
     backend_free(s->backend);
