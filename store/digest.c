@@ -7,13 +7,13 @@
 
 static const char PREFIX[] = "sandbox-template-export-v2"; /* its NUL is hashed too */
 
-/* zeros counts the zero bytes at the start of the current piece that are not hashed yet: a piece
- * that turns out to be nothing else has a known hash. */
+/* zeros counts the zero bytes that were given last and are not hashed yet: a piece that turns out
+ * to be nothing else has a known hash. */
 struct digest {
     struct sha256 *whole, *piece; /* owned */
     uint64_t left;                /* bytes of the current file still to come */
     uint64_t fill;                /* bytes of the current piece so far, < DIGEST_PIECE */
-    uint64_t zeros;               /* of them not hashed yet: fill or 0 */
+    uint64_t zeros;               /* of them at the end, not hashed yet */
 };
 
 static const uint8_t zero_bytes[65536];
@@ -135,13 +135,12 @@ static int add(struct digest *d, const uint8_t *data, uint64_t len, struct cairn
         if (n > len)
             n = len;
         int rc = CAIRN_OK;
-        if (!data && d->zeros == d->fill) {
-            d->zeros += n;
-        } else {
+        if (data) {
             rc = hash_pending_zeros(d, err);
             if (!rc)
-                rc = data ? sha256_update(d->piece, data, (size_t)n, err)
-                          : hash_zeros(d->piece, n, err);
+                rc = sha256_update(d->piece, data, (size_t)n, err);
+        } else {
+            d->zeros += n;
         }
         if (rc)
             return rc;

@@ -3,7 +3,9 @@
  * only, and it can be rebuilt from the packs. Several processes may have it open.
  *
  * A file that is no database, damaged, of another version or of another store is replaced by a new
- * one; that is logged, and index_is_new then tells that it wants rebuilding. Thread-safe. */
+ * one, also where the damage shows later, within the call that meets it; that is logged, and
+ * index_is_new then tells that it wants rebuilding. Beside it lie PATH-wal, PATH-shm and PATH.lock.
+ * Thread-safe; a call waits at most some seconds for other processes, then it is transient. */
 #ifndef CAIRN_STORE_INDEX_H
 #define CAIRN_STORE_INDEX_H
 

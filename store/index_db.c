@@ -2,10 +2,10 @@
  *
  * SQLite's rule is never to unlink a database that others have open, because the last of them to
  * close unlinks "-wal" and "-shm" by name, which by then are those of the new file. Here no
- * connection ever unlinks them (SQLITE_FCNTL_PERSIST_WAL), every open and every replacement happens
- * under an flock on PATH.lock, and who wants to replace looks first whether the file is still the
- * one it had open. A process that holds a replaced file open goes on with it, harmlessly, until it
- * next writes. */
+ * connection ever unlinks them (SQLITE_FCNTL_PERSIST_WAL; newer versions of SQLite also look
+ * whether the file was moved), every open and every replacement happens under an flock on
+ * PATH.lock, and who wants to replace looks first whether the file is still the one it had open. A
+ * process that holds a replaced file open goes on with it, harmlessly, until it next writes. */
 #include "store/index_private.h"
 
 #include "base/clock.h"

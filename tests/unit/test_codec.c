@@ -216,6 +216,11 @@ START_TEST(test_codec__exactly_one_plain_frame_is_taken)
     memcpy(two, skip, sizeof(skip));
     ck_assert_uint_eq(ZSTD_decompress(f.back, 8192, two, n + sizeof(skip)), 4096);
     refuse(&f, CHUNK_ZSTD, two, n + sizeof(skip), 0, 8192, 0);
+    n = ZSTD_compress(two, 8000, f.plain, 4096, 1);
+    memcpy(two + n, skip, sizeof(skip));
+    ck_assert_uint_eq(ZSTD_decompress(f.back, 4096, two, n + sizeof(skip)), 4096);
+    refuse(&f, CHUNK_ZSTD, two, n + sizeof(skip), 0, 4096, 4096);
+    refuse(&f, CHUNK_ZSTD_BASE, two, n, 0, 4096, 4096); /* though it needs no base */
     refuse(&f, CHUNK_ZSTD, two, 0, 0, 8192, 0);
     refuse(&f, CHUNK_ZSTD, NULL, 0, 0, 8192, 0);
 

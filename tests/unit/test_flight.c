@@ -129,7 +129,7 @@ struct caller {
     const char *key;
     struct cairn_op op;
     pthread_t thread;
-    atomic_int left;
+    atomic_int called, left;
     int rc, value;
     struct cairn_error err;
 };
@@ -146,6 +146,7 @@ static void *caller_main(void *arg)
     struct caller *c = arg;
     struct flight_start start = start_of(c->plan);
     struct flight_result *r = NULL;
+    atomic_store(&c->called, 1);
     c->rc = flight_run(c->table, c->key, &start, &c->op, &r, &c->err);
     c->value = take_value(r);
     atomic_store(&c->left, 1);
@@ -455,6 +456,8 @@ START_TEST(test_flight__free_ends_running_and_waiting_flights)
     caller_start(&c[1], t, &p, "a", 60, NULL);
     caller_start(&c[2], t, &p, "b", 60, NULL);
     caller_start(&c[3], t, &p, "c", 60, NULL);
+    for (int i = 0; i < 4; i++)
+        until(&c[i].called, 1);
     settle();
     flight_table_free(t);
     for (int i = 0; i < 4; i++) {
@@ -466,6 +469,29 @@ START_TEST(test_flight__free_ends_running_and_waiting_flights)
     ck_assert_int_eq(p.ended, 1);
     ck_assert_int_eq(p.freed_ctx, 4);
     plan_release(&p);
+}
+END_TEST
+
+/* A caller that touched the table after it is gone would be seen by the sanitizers. */
+START_TEST(test_flight__free_waits_for_its_callers)
+{
+    static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    for (int round = 0; round < 40; round++) {
+        struct plan p;
+        plan_init(&p);
+        struct flight_table *t = new_table(60, 8, 0);
+        struct caller c[8];
+        for (int i = 0; i < 8; i++)
+            caller_start(&c[i], t, &p, keys[i], 60, NULL);
+        until(&p.runs, 8); /* so every call has begun */
+        flight_table_free(t);
+        for (int i = 0; i < 8; i++) {
+            pthread_join(c[i].thread, NULL);
+            ck_assert_int_eq(c[i].rc, CAIRN_TRANSIENT);
+        }
+        ck_assert_int_eq(p.freed_ctx, 8);
+        plan_release(&p);
+    }
 }
 END_TEST
 
@@ -614,13 +640,16 @@ START_TEST(test_flight__ten_thousand_joins_and_leaves_lose_nothing)
 }
 END_TEST
 
-TESTING_MAIN(
-    flight, test_flight__eight_callers_share_one_run,
-    test_flight__the_first_caller_may_be_cancelled, test_flight__it_goes_on_when_everyone_left,
-    test_flight__an_error_reaches_all_and_is_not_remembered, test_flight__a_spent_op_starts_nothing,
-    test_flight__its_own_budget_is_no_callers_timeout,
-    test_flight__invalidated_callers_leave_and_later_ones_start_anew,
-    test_flight__invalidate_fires_the_flights_token, test_flight__invalidate_waits_for_an_install,
-    test_flight__more_keys_than_threads_take_turns,
-    test_flight__free_ends_running_and_waiting_flights, test_flight__a_result_outlives_its_table,
-    test_flight__ten_thousand_joins_and_leaves_lose_nothing)
+TESTING_MAIN(flight, test_flight__eight_callers_share_one_run,
+             test_flight__the_first_caller_may_be_cancelled,
+             test_flight__it_goes_on_when_everyone_left,
+             test_flight__an_error_reaches_all_and_is_not_remembered,
+             test_flight__a_spent_op_starts_nothing,
+             test_flight__its_own_budget_is_no_callers_timeout,
+             test_flight__invalidated_callers_leave_and_later_ones_start_anew,
+             test_flight__invalidate_fires_the_flights_token,
+             test_flight__invalidate_waits_for_an_install,
+             test_flight__more_keys_than_threads_take_turns,
+             test_flight__free_ends_running_and_waiting_flights,
+             test_flight__free_waits_for_its_callers, test_flight__a_result_outlives_its_table,
+             test_flight__ten_thousand_joins_and_leaves_lose_nothing)

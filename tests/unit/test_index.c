@@ -727,6 +727,24 @@ START_TEST(test_index__holders_of_a_replaced_file_follow)
 }
 END_TEST
 
+/* The file that is held open is sound, and gone. */
+START_TEST(test_index__a_removed_file_is_left_at_the_next_write)
+{
+    make_full();
+    struct index *x = open_index(store_a);
+    ck_assert_int_eq(unlink(path), 0);
+    struct index *y = open_index(store_a);
+    add_ok(x, 2, N);
+    ck_assert_uint_eq(count_known(y, 2), N);
+    ck_assert(index_is_new(x) && !knows(x, 1, 0));
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert(!has(y, 2)); /* made anew */
+    ck_assert_uint_eq(warnings, 0);
+    index_close(x);
+    index_close(y);
+}
+END_TEST
+
 START_TEST(test_index__of_two_that_find_the_damage_one_replaces)
 {
     make_full();
@@ -772,7 +790,7 @@ struct reader {
 static void *read_on(void *arg)
 {
     struct reader *r = arg;
-    while (atomic_load(r->added) < 40) {
+    while (atomic_load(r->added) < 40 || r->hits < 100) {
         unsigned n = atomic_load(r->added);
         uint64_t no = testing_random(&r->seed) % (n + 1);
         bool known = knows(r->x, no, (uint32_t)(testing_random(&r->seed) % 50));
@@ -849,6 +867,7 @@ TESTING_MAIN(index, test_index__says_what_it_was_told, test_index__a_known_chunk
              test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs,
              test_index__a_kill_while_it_is_replaced_leaves_one_that_opens,
              test_index__holders_of_a_replaced_file_follow,
+             test_index__a_removed_file_is_left_at_the_next_write,
              test_index__of_two_that_find_the_damage_one_replaces,
              test_index__a_held_lock_ends_in_an_error_in_time,
              test_index__a_disk_that_takes_no_more_is_an_error_and_no_damage)
