@@ -41,6 +41,7 @@ check_after() { # NAME STATUS
     local name=$1 status=$2
     case $status in
     0 | 1 | 3 | 4 | 6 | 7 | 8) ;;
+    2) grep -q configuration "$W/stderr" || echo "status 2" ;; # it could not be read
     *) echo "status $status" ;;
     esac
     [ "$status" = 0 ] || grep -q '^cairn: ' "$W/stderr" || echo "no message"
