@@ -160,16 +160,14 @@ void commit_abandon(struct commit *c, bool locked)
         log_line(LOG_LEVEL_WARNING, "left for the collector: %s: %s", key, ignored.message);
 }
 
-int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *gen,
+int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id,
                   struct cairn_error *err)
 {
     CLEANUP_TOMB struct tomb t = {0};
-    int rc = tomb_get(s, op, id, &t, err);
-    if (rc == CAIRN_NOT_FOUND)
-        return CAIRN_OK;
-    if (!rc && tomb_drop_gen(&t, gen))
-        rc = tomb_put(s, op, id, &t, err);
-    return rc;
+    bool exists;
+    int rc = tomb_get_or_empty(s, op, id, &t, &exists, err);
+    t.n = 0;
+    return rc || !exists ? rc : tomb_put(s, op, id, &t, err);
 }
 
 void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id)

@@ -43,11 +43,12 @@ CAIRN_MUST_CHECK int commit_check_packs(struct cairn_store *s, const struct cair
                                         const struct manifest *m, struct pack_set *bad,
                                         struct cairn_error *err);
 
-/* The id's tombstone may name the generation that is about to be published again: take it out of
- * it, so that nobody finishes that old removal on the new record. After the commit, the tombstone
- * goes. */
+/* A tombstone of an earlier life of the id names generations whose removal somebody may still
+ * finish. Before the new manifest is visible it is emptied, so that nobody does that to the new
+ * record (what the old ones have left is then the collector's, by age); after the commit, it goes.
+ */
 CAIRN_MUST_CHECK int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                                   const char *gen, struct cairn_error *err);
+                                   struct cairn_error *err);
 void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id);
 
 /* What the index says of packs that must not be used is wrong, or soon will be. */

@@ -18,12 +18,10 @@ static int without_export(struct cairn_store *s, const struct cairn_op *op, cons
                           struct current *c, struct cairn_error *err)
 {
     CLEANUP_TOMB struct tomb t = {0};
-    struct cairn_error e;
-    int rc = tomb_get(s, op, id, &t, &e);
-    if (rc == CAIRN_NOT_FOUND)
-        return CAIRN_OK;
+    bool exists;
+    int rc = tomb_get_or_empty(s, op, id, &t, &exists, err);
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return rc;
     if (!tomb_has_gen(&t, c->gen))
         return CAIRN_OK;
     *c = (struct current){0};

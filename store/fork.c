@@ -56,7 +56,7 @@ static int fork_locked(struct commit *c, const char *id, bool locked, struct cai
         rc = fork_target(c, source, &done, err);
     if (rc || done)
         return rc;
-    rc = commit_before(c->store, c->op, c->id, c->gen, err);
+    rc = commit_before(c->store, c->op, c->id, err);
     CLEANUP_PACK_SET struct pack_set bad = {0};
     for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
         CLEANUP_MANIFEST struct manifest *m = NULL;

@@ -149,7 +149,7 @@ static int publish_new(struct publish *p, bool locked)
         index_build(p->s, p->op, false, &ignored))
         log_line(LOG_LEVEL_WARNING, "%s", ignored.message);
     if (!rc)
-        rc = commit_before(p->s, p->op, p->id, p->gen, p->err);
+        rc = commit_before(p->s, p->op, p->id, p->err);
     if (rc)
         return rc;
     CLEANUP_PACK_SET struct pack_set bad = {0};

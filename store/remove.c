@@ -31,8 +31,9 @@ static int add_part(struct parts *p, const char *key, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+/* only: the tombstone says which generations count; else all do and are added to it. */
 static int find_parts(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                      struct parts *p, struct tomb *tomb, struct cairn_error *err)
+                      struct parts *p, struct tomb *tomb, bool only, struct cairn_error *err)
 {
     char prefix[KEY_MAX];
     layout_record(id, prefix);
@@ -47,10 +48,11 @@ static int find_parts(struct cairn_store *s, const struct cairn_op *op, const ch
         layout_parse(e.key, &k);
         if (k.kind == LAYOUT_KIND_META)
             p->has_meta = true;
-        if (k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED)
+        if ((k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED) ||
+            (only && !tomb_has_gen(tomb, k.gen)))
             continue;
         rc = add_part(p, e.key, err);
-        if (!rc)
+        if (!rc && !only)
             rc = tomb_add_gen(tomb, k.gen, err);
     }
     return rc;
@@ -75,11 +77,11 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
     __attribute__((cleanup(parts_release))) struct parts p = {0};
     CLEANUP_TOMB struct tomb tomb = {0};
     struct cairn_error e;
-    int rc = tomb_get(s, op, id, &tomb, &e);
-    if (rc && rc != CAIRN_NOT_FOUND)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    bool has_tomb;
+    int rc = tomb_get_or_empty(s, op, id, &tomb, &has_tomb, err);
     size_t known = tomb.n;
-    rc = find_parts(s, op, id, &p, &tomb, err);
+    if (!rc)
+        rc = find_parts(s, op, id, &p, &tomb, false, err);
     if (!rc && !p.has_meta && !p.n)
         return CAIRN_OK;
     if (!rc && p.has_meta) {
@@ -107,6 +109,40 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
         rc = backend_remove_one(s->backend, op, key, err);
     }
     STEP("remove.meta");
+    return rc;
+}
+
+int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                  struct cairn_error *err)
+{
+    __attribute__((cleanup(parts_release))) struct parts p = {0};
+    CLEANUP_TOMB struct tomb tomb = {0};
+    struct cairn_error e;
+    int rc = tomb_get(s, op, id, &tomb, &e);
+    if (rc == CAIRN_NOT_FOUND)
+        return CAIRN_OK;
+    if (rc)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    rc = find_parts(s, op, id, &p, &tomb, true, err);
+    if (!rc)
+        rc = remove_parts(s, op, &p, err);
+    STEP("remove.finish-exports");
+    if (rc || !p.has_meta)
+        return rc;
+    /* Last looks: at the tombstone, which a publish may have emptied, then at what it names. */
+    CLEANUP_TOMB struct tomb now = {0};
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char gen[GEN_TEXT], key[KEY_MAX];
+    rc = tomb_get(s, op, id, &now, &e);
+    if (!rc)
+        rc = store_get_meta(s, op, id, &meta, gen, &e);
+    if (rc)
+        return rc == CAIRN_NOT_FOUND ? CAIRN_OK : error_set(err, rc, e.sys_errno, "%s", e.message);
+    if (!tomb_has_gen(&now, gen))
+        return CAIRN_OK;
+    layout_meta(id, key);
+    rc = backend_remove_one(s->backend, op, key, err);
+    STEP("remove.finish-meta");
     return rc;
 }
 

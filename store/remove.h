@@ -4,9 +4,18 @@
 
 #include "store/store.h"
 
-/* Remove every generation of id, or finish such a removal; absent is success. The caller holds the
- * record's lock where there are locks. Holds are not looked at. */
+/* Remove every generation of id; absent is success. The caller holds the record's lock where there
+ * are locks. Holds are not looked at. */
 CAIRN_MUST_CHECK int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                                   struct cairn_error *err);
+
+/* Finish a removal that was cut short: remove the generations that the record's tombstone names and
+ * nothing else, so that what was published under the id since stays. No tombstone: nothing to do.
+ * This is what a sweep calls. The caller holds the record's lock where there are locks. Where there
+ * are none (S3), a publish that commits between the last look at meta.json and its deletion, some
+ * milliseconds, would lose its commit; it takes its generations out of the tombstone first, so that
+ * this takes a sweep that stalled there through the whole of a publish. */
+CAIRN_MUST_CHECK int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *id,
                                    struct cairn_error *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/jsonw.h"
 #include "base/jval.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,16 +37,6 @@ int tomb_add_gen(struct tomb *t, const char *gen, struct cairn_error *err)
     t->gens = gens;
     memcpy(t->gens[t->n++], gen, GEN_TEXT);
     return CAIRN_OK;
-}
-
-bool tomb_drop_gen(struct tomb *t, const char *gen)
-{
-    size_t i = find(t, gen);
-    if (i == t->n)
-        return false;
-    memmove(t->gens + i, t->gens + i + 1, (t->n - i - 1) * GEN_TEXT);
-    t->n--;
-    return true;
 }
 
 static int parse(const struct jval *v, struct tomb *out, struct cairn_error *err)
@@ -85,6 +76,19 @@ int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id, s
         return error_wrap(err, "tombstone %s", key);
     }
     return CAIRN_OK;
+}
+
+int tomb_get_or_empty(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                      struct tomb *out, bool *exists, struct cairn_error *err)
+{
+    struct cairn_error e;
+    int rc = tomb_get(s, op, id, out, &e);
+    *exists = rc != CAIRN_NOT_FOUND;
+    if (rc == CAIRN_CORRUPT)
+        log_line(LOG_LEVEL_WARNING, "taken for empty: %s", e.message);
+    if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
+        return CAIRN_OK;
+    return error_set(err, rc, e.sys_errno, "%s", e.message);
 }
 
 int tomb_put(struct cairn_store *s, const struct cairn_op *op, const char *id, const struct tomb *t,

@@ -19,11 +19,14 @@ void tomb_release(struct tomb *t);
 /* not_found: no tombstone. corrupt: it is not one. */
 CAIRN_MUST_CHECK int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id,
                               struct tomb *out, struct cairn_error *err);
+/* For a writer, who must get on: no tombstone, or a damaged one (which is logged), is an empty one.
+ * *exists tells whether there is an object. */
+CAIRN_MUST_CHECK int tomb_get_or_empty(struct cairn_store *s, const struct cairn_op *op,
+                                       const char *id, struct tomb *out, bool *exists,
+                                       struct cairn_error *err);
 CAIRN_MUST_CHECK int tomb_put(struct cairn_store *s, const struct cairn_op *op, const char *id,
                               const struct tomb *t, struct cairn_error *err);
 bool tomb_has_gen(const struct tomb *t, const char *gen);
 CAIRN_MUST_CHECK int tomb_add_gen(struct tomb *t, const char *gen, struct cairn_error *err);
-/* True when it was there. */
-bool tomb_drop_gen(struct tomb *t, const char *gen);
 
 #endif
