@@ -202,7 +202,8 @@ def main():
     # that ask for the machine to themselves follow one by one.
     programs.sort(key=lambda p: -p.timeout)
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        counts = list(pool.map(lambda p: run(p, logs, deadline), [p for p in programs if p.parallel]))
+        counts = list(pool.map(lambda p: run(p, logs, deadline),
+                               [p for p in programs if p.parallel]))
     counts += [run(p, logs, deadline) for p in programs if not p.parallel]
     totals = [sum(c[i] for c in counts) for i in range(3)]
     if args.totals:

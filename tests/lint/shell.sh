@@ -10,8 +10,8 @@ if ! command -v shellcheck >/dev/null; then
     finish
 fi
 while IFS= read -r file; do
-    if ! out=$(cd "$root" && shellcheck --external-sources --severity=info --exclude=SC2016,SC2317,SC2015,SC2012 \
-        --format=gcc -- "$file")
+    if ! out=$(cd "$root" && shellcheck --external-sources --format=gcc --severity=info \
+        --exclude=SC2016,SC2317,SC2015,SC2012 -- "$file")
     then
         while IFS= read -r line; do
             offence "${line%%: *}" "${line#*: }"
