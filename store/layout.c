@@ -59,6 +59,16 @@ void layout_dead(const uint8_t pack[PACK_ID_LEN], char key[KEY_MAX])
     with_pack(LAYOUT_DEAD, pack, key);
 }
 
+void layout_pin(const char *node, const char *nonce, char key[KEY_MAX])
+{
+    snprintf(key, KEY_MAX, LAYOUT_PINS "%s/%s", node, nonce);
+}
+
+void layout_intent(const char *id, const char *gen, const char *node, char key[KEY_MAX])
+{
+    snprintf(key, KEY_MAX, LAYOUT_INTENT "%s/%s/%s", id, gen, node);
+}
+
 /* The rest of key behind prefix, or NULL. */
 static const char *behind(const char *key, const char *prefix)
 {
@@ -95,6 +105,22 @@ static void parse_record(const char *rest, struct layout_key *out)
     memcpy(out->id, id, sizeof(id));
 }
 
+/* <id>/<gen>/<node> */
+static void parse_intent(const char *rest, struct layout_key *out)
+{
+    const char *gen = strchr(rest, '/'), *node = gen ? strchr(gen + 1, '/') : NULL;
+    if (!node || !node[1] || strchr(node + 1, '/') || gen - rest > ID_MAX || node - gen != GEN_TEXT)
+        return;
+    char id[ID_MAX + 1] = "", name[GEN_TEXT] = "";
+    memcpy(id, rest, (size_t)(gen - rest));
+    memcpy(name, gen + 1, GEN_TEXT - 1);
+    if (!id_is_valid(id) || !gen_is_valid(name))
+        return;
+    out->kind = LAYOUT_KIND_INTENT;
+    memcpy(out->id, id, sizeof(id));
+    memcpy(out->gen, name, sizeof(name));
+}
+
 void layout_parse(const char *key, struct layout_key *out)
 {
     *out = (struct layout_key){.kind = LAYOUT_KIND_UNKNOWN};
@@ -118,6 +144,10 @@ void layout_parse(const char *key, struct layout_key *out)
             out->kind = rest - key == sizeof(LAYOUT_TOMB) - 1 ? LAYOUT_KIND_TOMB : LAYOUT_KIND_HOLD;
             memcpy(out->id, rest, strlen(rest) + 1);
         }
+    } else if (strcmp(key, LAYOUT_CLOCK) == 0) {
+        out->kind = LAYOUT_KIND_CLOCK;
+    } else if ((rest = behind(key, LAYOUT_INTENT))) {
+        parse_intent(rest, out);
     } else if ((rest = behind(key, LAYOUT_PINS))) {
         const char *slash = strchr(rest, '/');
         if (slash && slash > rest && slash[1] && !strchr(slash + 1, '/'))

@@ -4,6 +4,7 @@
  *   records/<id>/export-<gen>        records/<id>/meta-<gen>.staged   (directory only)
  *   packs/<2 hex>/<32 hex>           pins/<node>/<nonce>
  *   holds/<id>                       gc/closed/<pack>  gc/dead/<pack>  gc/tomb/<id>
+ *   gc/clock                         gc/intent/<id>/<gen>/<node>
  *   tmp/<anything>                   (directory only)                                            */
 #ifndef CAIRN_STORE_LAYOUT_H
 #define CAIRN_STORE_LAYOUT_H
@@ -21,7 +22,12 @@
 #define LAYOUT_CLOSED  "gc/closed/"
 #define LAYOUT_DEAD    "gc/dead/"
 #define LAYOUT_TOMB    "gc/tomb/"
+#define LAYOUT_INTENT  "gc/intent/"
+#define LAYOUT_CLOCK   "gc/clock"
 #define LAYOUT_TMP     "tmp/"
+
+/* Names of nodes and of what they hold: 128 random bits in hex. */
+#define LAYOUT_NODE_TEXT 33
 
 /* id, gen and pack are valid. */
 void layout_meta(const char *id, char key[KEY_MAX]);
@@ -33,6 +39,9 @@ void layout_tomb(const char *id, char key[KEY_MAX]);
 void layout_pack(const uint8_t pack[PACK_ID_LEN], char key[KEY_MAX]);
 void layout_closed(const uint8_t pack[PACK_ID_LEN], char key[KEY_MAX]);
 void layout_dead(const uint8_t pack[PACK_ID_LEN], char key[KEY_MAX]);
+void layout_pin(const char *node, const char *nonce, char key[KEY_MAX]);
+/* node "": the prefix of all nodes' intents on this generation. */
+void layout_intent(const char *id, const char *gen, const char *node, char key[KEY_MAX]);
 
 enum layout_kind {
     LAYOUT_KIND_UNKNOWN, /* not ours: ignored, reported by verify, never deleted */
@@ -46,6 +55,8 @@ enum layout_kind {
     LAYOUT_KIND_CLOSED, /* pack */
     LAYOUT_KIND_DEAD,   /* pack */
     LAYOUT_KIND_TOMB,   /* id */
+    LAYOUT_KIND_INTENT, /* id, gen */
+    LAYOUT_KIND_CLOCK,
     LAYOUT_KIND_TMP,
 };
 

@@ -18,6 +18,7 @@ struct pack_files;
 struct cairn_store {
     struct backend *backend; /* owned */
     struct store_format format;
+    char *state;              /* owned; private folder of this store's; NULL: none is kept */
     struct index *index;      /* owned; NULL: none is kept */
     struct pool *pool;        /* owned */
     struct pack_files *packs; /* owned; open packs of a local backend */

@@ -40,6 +40,8 @@ static void check_key(const char *key)
     case LAYOUT_KIND_FORMAT:
     case LAYOUT_KIND_PIN:
     case LAYOUT_KIND_TMP:
+    case LAYOUT_KIND_CLOCK:
+    case LAYOUT_KIND_INTENT:
     case LAYOUT_KIND_UNKNOWN:
         return;
     }

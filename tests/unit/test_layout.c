@@ -56,6 +56,13 @@ START_TEST(test_layout__every_key_that_is_made_parses_back)
     is("format.json", "format.json", LAYOUT_KIND_FORMAT, "", "", false);
     is("pins/node-1/abc", "pins/node-1/abc", LAYOUT_KIND_PIN, "", "", false);
     is("tmp/anything.x", "tmp/anything.x", LAYOUT_KIND_TMP, "", "", false);
+    is("gc/clock", "gc/clock", LAYOUT_KIND_CLOCK, "", "", false);
+    layout_pin("node-1", "abc", key);
+    is(key, "pins/node-1/abc", LAYOUT_KIND_PIN, "", "", false);
+    layout_intent(TP, GEN, "node-1", key);
+    is(key, "gc/intent/" TP "/" GEN "/node-1", LAYOUT_KIND_INTENT, TP, GEN, false);
+    layout_intent(CK, GEN, "n", key);
+    is(key, "gc/intent/" CK "/" GEN "/n", LAYOUT_KIND_INTENT, CK, GEN, false);
 }
 END_TEST
 

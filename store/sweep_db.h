@@ -1,0 +1,72 @@
+/* What a node's sweeps remember from one to the next: a local SQLite file, <state>/<store id>/
+ * sweep.db. A hint and nothing more: without it a sweep reads every manifest again, keeps
+ * superseded generations longer, and cannot tell that a record vanished. It never makes a sweep
+ * decide something else, since what it remembers of an object is bound to the object's size, time
+ * and etag by a checksum of its own.
+ *
+ * A file that is damaged, of another version or of another store is replaced by an empty one. An
+ * error later (a full disk) is logged once, after which the sweep goes on without memory: no call
+ * here fails but for open. One process uses it at a time (gc/lock.h), from one thread. A db that is
+ * NULL remembers nothing. */
+#ifndef CAIRN_STORE_SWEEP_DB_H
+#define CAIRN_STORE_SWEEP_DB_H
+
+#include "store/backend.h"
+#include "store/store.h"
+
+struct sweep_db;
+
+/* Errors: internal; and those of the disk. */
+CAIRN_MUST_CHECK int sweep_db_open(const struct cairn_store *s, struct sweep_db **out,
+                                   struct cairn_error *err);
+/* Keeps what was remembered so far. NULL is allowed. */
+void sweep_db_close(struct sweep_db *db);
+
+/* A pack that a manifest names, and the stored bytes of its chunks there. */
+struct sweep_use {
+    uint8_t pack[PACK_ID_LEN];
+    uint64_t live;
+};
+
+/* What is kept of a manifest. */
+struct sweep_manifest {
+    uint8_t trailer[SHA256_LEN]; /* the last bytes of the object */
+    struct sweep_use *uses;      /* owned */
+    uint32_t n_uses;
+};
+void sweep_manifest_release(struct sweep_manifest *m);
+
+/* Whether the object at key, as a listing or stat showed it, was read before. */
+bool sweep_db_find_manifest(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                            struct sweep_manifest *out);
+void sweep_db_put_manifest(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                           const struct sweep_manifest *m);
+/* The same of a meta.json and the generation that it names. */
+bool sweep_db_find_meta(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                        char gen[GEN_TEXT]);
+void sweep_db_put_meta(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                       const char gen[GEN_TEXT]);
+
+/* Store time at which this manifest (by its mtime) was first seen superseded; now if never. */
+int64_t sweep_db_superseded(struct sweep_db *db, const char *id, const char *gen, int64_t mtime_ns,
+                            int64_t now_ns);
+
+/* Exact live bytes of a pack, as counted for exactly these manifests (refs: a checksum of them). */
+bool sweep_db_find_live(struct sweep_db *db, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
+                        uint64_t *live);
+void sweep_db_put_live(struct sweep_db *db, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
+                       uint64_t live);
+
+/* Store time of the last complete sweep; false: none is remembered. */
+bool sweep_db_last(struct sweep_db *db, int64_t *when_ns);
+/* Call fn for each record that the last complete sweep knew and this one has not met, until it
+ * returns non-zero; returns that. */
+int sweep_db_each_missing(struct sweep_db *db, int (*fn)(void *ctx, const char *id), void *ctx);
+/* Bracket of a scan: what is found or put in between is of this sweep. complete: the scan met no
+ * doubt: rows it did not meet are forgotten and the records it met become the known ones. */
+void sweep_db_begin(struct sweep_db *db);
+void sweep_db_record(struct sweep_db *db, const char *id);
+void sweep_db_complete(struct sweep_db *db, int64_t now_ns);
+void sweep_db_abandon(struct sweep_db *db);
+
+#endif
