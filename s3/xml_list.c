@@ -213,7 +213,8 @@ static int finish(struct list_reader *r, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-int xml_list_parse(const void *data, size_t len, struct s3_page *page, struct cairn_error *err)
+static int parse_page(const void *data, size_t len, struct s3_page *page, bool *url,
+                      struct cairn_error *err)
 {
     struct list_reader r = {.page = page};
     page->keys = BUF_INIT(XML_LIST_MAX);
@@ -225,7 +226,60 @@ int xml_list_parse(const void *data, size_t len, struct s3_page *page, struct ca
         rc = finish(&r, err);
     if (rc)
         s3_page_release(page);
+    *url = r.url;
     return rc;
+}
+
+/* Length of the character of XML 1.0 at p; 0 where there is none. */
+static size_t xml_character(const uint8_t *p, size_t left)
+{
+    if (*p < 0x80)
+        return *p >= 0x20 || *p == '\t' || *p == '\n' || *p == '\r';
+    for (size_t n = 2; n <= 4 && n <= left; n++)
+        if (util_is_utf8(p, n))
+            return n == 3 && p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe ? 0 : n;
+    return 0;
+}
+
+/* '?' in place of every byte that no document can hold. False: there was none. */
+static bool make_readable(uint8_t *p, size_t len)
+{
+    bool changed = false;
+    for (size_t i = 0; i < len;) {
+        size_t n = xml_character(p + i, len - i);
+        if (!n) {
+            p[i] = '?';
+            changed = true;
+            n = 1;
+        }
+        i += n;
+    }
+    return changed;
+}
+
+int xml_list_parse(const void *data, size_t len, struct s3_page *page, struct cairn_error *err)
+{
+    bool url = false;
+    int rc = parse_page(data, len, page, &url, err);
+    if (rc != CAIRN_TRANSIENT)
+        return rc;
+    /* Ceph's gateway repeats prefix, start and token as raw bytes beside keys that are encoded. The
+     * keys are what counts, and none of them is touched by this; the token is not to be trusted
+     * any more, the last key says as well where to go on. */
+    struct cairn_error e;
+    CLEANUP_FREE uint8_t *copy = malloc(len ? len : 1);
+    if (!copy)
+        return error_oom(err, "listing");
+    memcpy(copy, data, len);
+    if (!make_readable(copy, len) || parse_page(copy, len, page, &url, &e))
+        return rc;
+    if (!url) {
+        s3_page_release(page);
+        return rc;
+    }
+    free(util_steal(&page->token));
+    free(util_steal(&page->next));
+    return CAIRN_OK;
 }
 
 struct delete_reader {
