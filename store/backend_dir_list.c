@@ -62,7 +62,7 @@ static bool is_wanted(const struct dir_iter *it, size_t base, const char *name)
     return is_folder(name) ? strncmp(name, after, strlen(name)) >= 0 : strcmp(name, after) > 0;
 }
 
-/* Adds one directory entry to the arena. -1 with errno: its type cannot be told. */
+/* Adds one directory entry to the arena, if it is wanted. */
 static int add_name(struct dir_iter *it, struct frame *f, const char *name, unsigned char type,
                     struct cairn_error *err)
 {

@@ -188,14 +188,43 @@ static bool is_unsynced(int fd)
     return fstat(fd, &st) == 0 && (st.st_mode & (S_ISVTX | 0777)) == DIR_FOLDER_UNSYNCED;
 }
 
+/* The folder fd, in parent, becomes durable, then loses its mark. */
+static int settle(int parent, int fd)
+{
+    if (dir_folder_sync(parent) != 0)
+        return -1;
+    STEP("backend.made-folder-synced");
+    /* A mark that stays (the folder is another user's) costs an fsync each time. */
+    (void)!fchmod(fd, DIR_FOLDER_UNSYNCED & 0777);
+    return 0;
+}
+
+/* One step of walk_folders: opens name in parent. */
+static int walk_into(int parent, const char *name, bool make, bool promise)
+{
+    bool made = make && mkdirat(parent, name, promise ? DIR_FOLDER_UNSYNCED : 0700) == 0;
+    if (make && !made && errno != EEXIST)
+        return -1;
+    if (made)
+        STEP("backend.folder-made");
+    CLEANUP_FD int fd = dir_step(parent, name, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return -1;
+    /* A file system that keeps no such mode bit pays at once. */
+    bool now = made ? promise && !is_unsynced(fd) : !make && is_unsynced(fd);
+    if (now && settle(parent, fd) != 0)
+        return -1;
+    return util_steal_fd(&fd);
+}
+
 /* Goes down path name by name. make: what is missing is made, marked. Else: what is marked becomes
  * durable in its parent and loses its mark, from the top, so that a folder without a mark has none
  * above it either. ENOENT: a folder was taken away meanwhile. */
 static int walk_folders(const struct dir_backend *d, const char *path, bool make)
 {
-    CLEANUP_FD int parent = dir_resolve(d, "", O_RDONLY | O_DIRECTORY);
     /* Nothing in tmp/ is promised to outlive a crash. */
-    mode_t mode = strcmp(path, "tmp") == 0 ? DIR_FOLDER_UNSYNCED & 0777 : DIR_FOLDER_UNSYNCED;
+    bool promise = strcmp(path, "tmp") != 0;
+    CLEANUP_FD int parent = dir_resolve(d, "", O_RDONLY | O_DIRECTORY);
     for (const char *p = path; parent >= 0; p++) {
         char name[NAME_MAX + 1];
         size_t n = strcspn(p, "/");
@@ -205,25 +234,14 @@ static int walk_folders(const struct dir_backend *d, const char *path, bool make
         }
         memcpy(name, p, n);
         name[n] = 0;
-        if (make && mkdirat(parent, name, mode) == 0)
-            STEP("backend.folder-made");
-        else if (make && errno != EEXIST)
-            return -1;
-        CLEANUP_FD int fd = dir_step(parent, name, O_RDONLY | O_DIRECTORY);
+        int fd = walk_into(parent, name, make, promise);
         if (fd < 0)
             return -1;
-        if (!make && is_unsynced(fd)) {
-            if (dir_folder_sync(parent) != 0)
-                return -1;
-            STEP("backend.made-folder-synced");
-            /* A mark that stays (the folder is another user's) costs an fsync each time. */
-            (void)!fchmod(fd, DIR_FOLDER_UNSYNCED & 0777);
-        }
+        close(parent);
+        parent = fd;
         p += n;
         if (!*p)
             return 0;
-        close(parent);
-        parent = util_steal_fd(&fd);
     }
     return -1;
 }
