@@ -51,6 +51,9 @@ int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, con
     if (folder < 0)
         return commit_failed(d, errno, id, gen, err);
     STEP("backend.commit-begun");
+    /* meta.json's time is that of the commit, also when this writer stood still for hours: the
+     * grace of what it supersedes counts from it. */
+    (void)!utimensat(folder, name, NULL, AT_SYMLINK_NOFOLLOW);
     int bad = once ? dir_rename_once(folder, name, folder, "meta.json")
                    : renameat(folder, name, folder, "meta.json");
     if (bad)

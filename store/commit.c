@@ -58,6 +58,28 @@ int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const s
     return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;
 }
 
+/* Where nothing can lock or fence, a collector that is about to delete this generation says so
+ * first, and waits longer than any check that did not see it is good for. */
+static int check_intents(struct commit *c, struct cairn_error *err)
+{
+    char prefix[KEY_MAX];
+    layout_intent(c->id, c->gen, "", prefix);
+    struct backend *b = c->store->backend;
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    struct backend_entry e = {0};
+    int rc = b->ops->list(b, c->op, prefix, "", &it, err);
+    if (!rc)
+        rc = it->ops->iter_next(it, c->op, &e, err);
+    if (rc)
+        return error_wrap(err, "checking the generation");
+    if (e.key)
+        return error_set(err, CAIRN_BUSY, EBUSY,
+                         "a collector is about to delete this generation, which was given up: try "
+                         "again after its next sweep (%s)",
+                         e.key);
+    return CAIRN_OK;
+}
+
 /* Step 5. *checked: when the check that passed began. */
 static int check(struct commit *c, const struct manifest *m, int64_t *written, struct pack_set *bad,
                  int64_t *checked, struct cairn_error *err)
@@ -70,7 +92,9 @@ static int check(struct commit *c, const struct manifest *m, int64_t *written, s
         }
         *checked = clock_boottime();
         size_t before = bad->n;
-        int rc = commit_check_packs(c->store, c->op, m, bad, err);
+        int rc = check_intents(c, err);
+        if (!rc)
+            rc = commit_check_packs(c->store, c->op, m, bad, err);
         if (rc || bad->n > before)
             return rc;
         if (clock_boottime() - *checked <= COMMIT_CHECK_MAX_NS)
