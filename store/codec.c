@@ -12,10 +12,17 @@
  * level 1's own and is no slower; at 1 MiB it is what makes the base useful at all (a sixth of the
  * bytes). A larger one gains nothing, long-distance matching halves the speed, level 3 takes 8 to
  * 19 % off what is one percent of the data already, at 15 % of the speed. */
-#define LEVEL             1
-#define BASE_HASH_LOG_MAX 16
-#define WINDOW_LOG_MIN    10 /* ZSTD_WINDOWLOG_ABSOLUTEMIN */
-#define WINDOW_LOG_MAX    21 /* base and plain of CHUNK_SIZE_MAX each */
+#define LEVEL 1
+/* Without a base, on the cold 64 KiB chunks of a memory and a disk image: a table of 2^11 entries
+ * and matches of at least 7 bytes encode 1.38 times as fast as level 1's own choice (0.91 against
+ * 0.66 GB/s a core) for 4 % more bytes (38.0 against 36.5 %), and decode as fast; negative levels
+ * are slower at that size. Larger chunks get a larger table. */
+#define PLAIN_HASH_LOG_LESS 5
+#define PLAIN_HASH_LOG_MIN  8
+#define PLAIN_MIN_MATCH     7
+#define BASE_HASH_LOG_MAX   16
+#define WINDOW_LOG_MIN      10 /* ZSTD_WINDOWLOG_ABSOLUTEMIN */
+#define WINDOW_LOG_MAX      21 /* base and plain of CHUNK_SIZE_MAX each */
 
 struct codec {
     ZSTD_CCtx *cctx;
@@ -71,17 +78,23 @@ static int log2_ceil(size_t v)
     return n;
 }
 
-/* 0 (zstd's own choice) without a base. */
-static int set_window(struct codec *c, size_t len, size_t base_len)
+/* 0 is zstd's own choice. */
+static int set_search(struct codec *c, size_t len, size_t base_len)
 {
-    int window = 0, hash = 0;
+    int window = 0, hash, match = 0;
     if (base_len) {
         window = log2_ceil(len + base_len);
         if (window < WINDOW_LOG_MIN)
             window = WINDOW_LOG_MIN;
         hash = window < BASE_HASH_LOG_MAX ? window : BASE_HASH_LOG_MAX;
+    } else {
+        hash = log2_ceil(len) - PLAIN_HASH_LOG_LESS;
+        if (hash < PLAIN_HASH_LOG_MIN)
+            hash = PLAIN_HASH_LOG_MIN;
+        match = PLAIN_MIN_MATCH;
     }
-    return set_parameter(c, ZSTD_c_windowLog, window) || set_parameter(c, ZSTD_c_hashLog, hash);
+    return set_parameter(c, ZSTD_c_windowLog, window) || set_parameter(c, ZSTD_c_hashLog, hash) ||
+           set_parameter(c, ZSTD_c_minMatch, match);
 }
 
 int codec_encode(struct codec *c, const void *plain, size_t len, const void *base, size_t base_len,
@@ -90,7 +103,7 @@ int codec_encode(struct codec *c, const void *plain, size_t len, const void *bas
     if (len < 1 || len > CHUNK_SIZE_MAX || base_len > CHUNK_SIZE_MAX)
         return error_set(err, CAIRN_INTERNAL, 0, "encoding a chunk of %zu bytes (base: %zu)", len,
                          base_len);
-    if (set_window(c, len, base_len) ||
+    if (set_search(c, len, base_len) ||
         ZSTD_isError(ZSTD_CCtx_refPrefix(c->cctx, base_len ? base : NULL, base_len)))
         return error_set(err, CAIRN_INTERNAL, 0, "zstd refuses its parameters");
     size_t n = ZSTD_compress2(c->cctx, out, codec_bound(len), plain, len);

@@ -97,15 +97,31 @@ static bool clone_run(struct batch *b, const struct manifest *m, uint32_t i, uin
     return ok;
 }
 
+/* Blocks that are all zero stay holes, as finely as file systems keep them. */
+#define HOLE_LEN 4096u
+
 static int write_run(struct batch *b, const struct manifest_file *file, uint32_t i, uint32_t n)
 {
     struct fetch *f = b->f;
     uint64_t off = (b->first_no + i) * f->chunk_size, len = (uint64_t)n * f->chunk_size;
+    const uint8_t *data = b->plain + (size_t)i * f->chunk_size;
     if (len > file->size - off)
         len = file->size - off;
-    if (util_pwrite_full(b->fd, b->plain + (size_t)i * f->chunk_size, (size_t)len, off) < 0) {
-        int e = errno;
-        return error_sys(&b->err, e, "writing %s", f->r->paths[b->file]);
+    for (size_t at = 0, end; at < len; at = end) {
+        bool zero = true;
+        for (end = at; end < len; end += HOLE_LEN) {
+            size_t block = len - end < HOLE_LEN ? (size_t)len - end : HOLE_LEN;
+            bool is_zero = util_is_zero(data + end, block);
+            if (end > at && is_zero != zero)
+                break;
+            zero = is_zero;
+        }
+        if (end > len)
+            end = (size_t)len;
+        if (!zero && util_pwrite_full(b->fd, data + at, end - at, off + at) < 0) {
+            int e = errno;
+            return error_sys(&b->err, e, "writing %s", f->r->paths[b->file]);
+        }
     }
     return CAIRN_OK;
 }

@@ -185,7 +185,7 @@ static int close_current(struct pack_writer *w, struct cairn_error *err)
     w->current = NULL;
     p->work.run = seal_work;
     p->busy = true;
-    pool_submit(w->store->pool, &p->work);
+    pool_submit(w->store->io, &p->work);
     return CAIRN_OK;
 }
 

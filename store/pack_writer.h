@@ -1,5 +1,5 @@
 /* Writing packs: chunks go in, one after the other; a full pack is sealed (index, fsync, renamed
- * into place, entered in the local index) by the store's pool while the next one fills.
+ * into place, entered in the local index) by the store's I/O threads while the next one fills.
  *
  * One thread uses a writer. A location is known as soon as a chunk is added; it is durable only
  * after pack_writer_finish succeeded. Packs sealed before a failure stay behind without a

@@ -166,6 +166,8 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
                                      : (unsigned)cores;
         rc = pool_new(n, &s->pool, err);
     }
+    if (!rc)
+        rc = pool_new(STORE_IO_THREADS, &s->io, err);
     struct cairn_error ignored;
     if (!rc && config->state && open_index(s, config->state, &ignored))
         log_line(LOG_LEVEL_WARNING, "working without an index in %s: %s", config->state,
@@ -196,6 +198,7 @@ void cairn_close(struct cairn_store *s)
     if (!s)
         return;
     pool_free(s->pool);
+    pool_free(s->io);
     index_close(s->index);
     free(s->state);
     pack_files_free(s->packs);

@@ -13,6 +13,9 @@
 struct chunk_ctx;
 struct pack_files;
 
+/* Threads that wait for the disk: an fsync of a pack must not keep a core from hashing. */
+#define STORE_IO_THREADS 4
+
 /* Everything but free_ctx and what synchronises itself is set before the store is shared and does
  * not change. */
 struct cairn_store {
@@ -20,7 +23,8 @@ struct cairn_store {
     struct store_format format;
     char *state;              /* owned; private folder of this store's; NULL: none is kept */
     struct index *index;      /* owned; NULL: none is kept */
-    struct pool *pool;        /* owned */
+    struct pool *pool;        /* owned; computes */
+    struct pool *io;          /* owned; waits for the disk (seals packs) */
     struct pack_files *packs; /* owned; open packs of a local backend */
     pthread_mutex_t ctx_lock;
     struct chunk_ctx *free_ctx; /* guarded by ctx_lock */
