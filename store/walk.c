@@ -53,10 +53,15 @@ static const char *kind_of(mode_t mode)
     }
 }
 
+/* Folders wait in a list until they are read, one at a time: a walk holds one descriptor and one
+ * frame of the stack however deep the export is. */
 struct walker {
     struct walk *out;
     const struct cairn_op *op;
     size_t cap;
+    char **folders; /* owned, each path too, with its slash; "" is the export's own */
+    size_t n_folders, folders_cap;
+    uint64_t folders_seen; /* without the export's own */
     char path[MANIFEST_PATH_MAX + 2];
     struct cairn_error *err;
 };
@@ -81,7 +86,23 @@ static int add_file(struct walker *w, size_t len, const struct stat *st)
     return CAIRN_OK;
 }
 
-static int walk_folder(struct walker *w, int fd, size_t len);
+/* The first len bytes of w->path are a folder's. */
+static int add_folder(struct walker *w, size_t len)
+{
+    if (w->n_folders == w->folders_cap) {
+        size_t cap = w->folders_cap ? 2 * w->folders_cap : 16;
+        char **folders = reallocarray(w->folders, cap, sizeof(*folders));
+        if (!folders)
+            return error_oom(w->err, "listing the export");
+        w->folders = folders;
+        w->folders_cap = cap;
+    }
+    w->folders[w->n_folders] = strndup(w->path, len);
+    if (!w->folders[w->n_folders])
+        return error_oom(w->err, "listing the export");
+    w->n_folders++;
+    return CAIRN_OK;
+}
 
 /* One name of the folder whose path is the first len bytes (with its slash) of w->path. */
 static int walk_entry(struct walker *w, int dir, size_t len, const char *name)
@@ -106,35 +127,40 @@ static int walk_entry(struct walker *w, int dir, size_t len, const char *name)
         return error_set(w->err, CAIRN_INVALID, EINVAL,
                          "export: %s is %s: only regular files and folders can be published",
                          walk_shown(w->path, len + n, shown), kind_of(st.st_mode));
-    int fd = open_beneath(dir, name, O_DIRECTORY);
-    if (fd < 0) {
-        int e = errno;
-        return error_sys(w->err, e, "export: opening %s", walk_shown(w->path, len + n, shown));
-    }
     w->path[len + n] = '/';
-    return walk_folder(w, fd, len + n + 1);
+    w->folders_seen++;
+    return add_folder(w, len + n + 1);
 }
 
-/* fd is transferred. */
-static int walk_folder(struct walker *w, int fd, size_t len)
+/* EXDEV: it was moved out of the export while the kernel looked for it. */
+static bool is_gone(int sys_errno)
+{
+    return sys_errno == ENOENT || sys_errno == ENOTDIR || sys_errno == ELOOP || sys_errno == EXDEV;
+}
+
+static int walk_folder(struct walker *w, const char *path)
 {
     char shown[WALK_SHOWN];
-    CLEANUP_DIR DIR *dir = fdopendir(fd);
+    size_t len = strlen(path);
+    memcpy(w->path, path, len);
+    int fd = open_beneath(w->out->root, len ? path : ".", O_DIRECTORY);
+    CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         int e = errno;
-        close(fd);
-        return error_sys(w->err, e, "export: reading folder %s", walk_shown(w->path, len, shown));
+        if (fd >= 0)
+            close(fd);
+        walk_shown(path, len, shown);
+        return is_gone(e) ? error_set(w->err, CAIRN_BUSY, e,
+                                      "export: folder %s vanished while it was published", shown)
+                          : error_sys(w->err, e, "export: reading folder %s", shown);
     }
-    size_t files_before = w->out->n;
-    uint64_t empty_before = w->out->empty_dirs;
     int rc = op_check(w->op, "listing the export", w->err);
     while (!rc) {
         errno = 0;
         const struct dirent *d = readdir(dir);
         if (!d && errno) {
             int e = errno;
-            return error_sys(w->err, e, "export: reading folder %s",
-                             walk_shown(w->path, len, shown));
+            return error_sys(w->err, e, "export: reading folder %s", walk_shown(path, len, shown));
         }
         if (!d)
             break;
@@ -142,9 +168,25 @@ static int walk_folder(struct walker *w, int fd, size_t len)
             continue;
         rc = walk_entry(w, dirfd(dir), len, d->d_name);
     }
-    if (!rc && len > 0 && w->out->n == files_before && w->out->empty_dirs == empty_before)
-        w->out->empty_dirs++;
     return rc;
+}
+
+static int walk_folders(struct walker *w)
+{
+    int rc = add_folder(w, 0);
+    while (!rc && w->n_folders) {
+        CLEANUP_FREE char *path = w->folders[--w->n_folders];
+        rc = walk_folder(w, path);
+    }
+    return rc;
+}
+
+static void walker_free(struct walker *w)
+{
+    while (w->n_folders)
+        free(w->folders[--w->n_folders]);
+    free(w->folders);
+    free(w);
 }
 
 static int by_path(const void *a, const void *b)
@@ -153,6 +195,23 @@ static int by_path(const void *a, const void *b)
     size_t n = x->path_len < y->path_len ? x->path_len : y->path_len;
     int c = memcmp(x->path, y->path, n);
     return c ? c : (x->path_len > y->path_len) - (x->path_len < y->path_len);
+}
+
+/* Folders with a file below. What lies in one folder stands together in the order of paths, so a
+ * file's folders are new but for those that it has in common with the file before it. */
+static uint64_t folders_used(const struct walk *w)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        const char *path = w->files[i].path, *before = i ? w->files[i - 1].path : "";
+        while (*path && *path == *before) {
+            path++;
+            before++;
+        }
+        for (; *path; path++)
+            n += *path == '/';
+    }
+    return n;
 }
 
 int walk_run(const char *from, const struct cairn_op *op, struct walk *out, struct cairn_error *err)
@@ -164,27 +223,22 @@ int walk_run(const char *from, const struct cairn_op *op, struct walk *out, stru
         int e = errno;
         return error_sys(err, e, "export folder %s", walk_shown(from, strlen(from), shown));
     }
-    int fd = open_beneath(out->root, ".", O_DIRECTORY);
-    if (fd < 0) {
-        int e = errno;
-        walk_release(out);
-        return error_sys(err, e, "export folder %s", walk_shown(from, strlen(from), shown));
-    }
     struct walker *w = calloc(1, sizeof(*w));
     if (!w) {
-        close(fd);
         walk_release(out);
         return error_oom(err, "listing the export");
     }
     *w = (struct walker){.out = out, .op = op, .err = err};
-    int rc = walk_folder(w, fd, 0);
-    free(w);
+    int rc = walk_folders(w);
+    uint64_t folders = w->folders_seen;
+    walker_free(w);
     if (rc) {
         walk_release(out);
         return rc;
     }
     if (out->n)
         qsort(out->files, out->n, sizeof(out->files[0]), by_path);
+    out->empty_dirs = folders - folders_used(out);
     return CAIRN_OK;
 }
 
@@ -212,8 +266,10 @@ int walk_open(const struct walk *w, size_t i, int *fd, struct cairn_error *err)
     CLEANUP_FD int file = open_beneath(w->root, f->path, 0);
     if (file < 0) {
         int e = errno;
-        if (e == ENOENT || e == ELOOP || e == ENOTDIR)
+        if (is_gone(e))
             return changed(f, "vanished", err);
+        if (e == ENXIO || e == ENODEV) /* a socket, or a device without a driver */
+            return changed(f, "was replaced", err);
         return error_sys(err, e, "export: opening %s", walk_shown(f->path, f->path_len, shown));
     }
     int rc = walk_unchanged(w, i, file, err);
@@ -232,6 +288,10 @@ int walk_unchanged(const struct walk *w, size_t i, int fd, struct cairn_error *e
         int e = errno;
         return error_sys(err, e, "export: %s", walk_shown(f->path, f->path_len, shown));
     }
+    /* Of a file that is gone the bytes read are still those that were found, but whoever took it
+     * away is at work in the folder. */
+    if (st.st_nlink == 0 && f->st.st_nlink > 0)
+        return changed(f, "vanished", err);
     if (!S_ISREG(st.st_mode) || st.st_ino != f->st.st_ino || st.st_dev != f->st.st_dev)
         return changed(f, "was replaced", err);
     if (st.st_size != f->st.st_size) {

@@ -20,7 +20,7 @@ struct walk {
     struct walk_file *files; /* in the order of the paths' bytes */
     size_t n;
     uint64_t logical_bytes;
-    uint64_t empty_dirs; /* folders without a file anywhere below; they are not kept */
+    uint64_t empty_dirs; /* folders without a file anywhere below, each counted; not kept */
 };
 
 #define WALK_INIT ((struct walk){.root = -1})
