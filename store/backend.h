@@ -108,9 +108,10 @@ struct backend_ops {
                   const void *meta, size_t len, bool once, struct cairn_error *err);
     void (*unstage)(struct backend *b, const char *id, const char *gen);
 
-    /* Advisory: one writer of a record at a time among those that can see each other (directory:
+    /* One writer of a record at a time among those that can see each other (directory:
      * flock on the record's folder, made if need be). Busy if another holds it. *lock is passed to
-     * unlock; -1 where the backend has no locks, which is success. No safety rests on it.
+     * unlock; -1 where the backend has no locks, which is success: writers and the collector
+     * then check more (docs/protocol.md).
      * unlock also takes away a record folder that is empty by then. */
     int (*lock)(struct backend *b, const struct cairn_op *op, const char *id, int *lock,
                 struct cairn_error *err);

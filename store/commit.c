@@ -80,10 +80,14 @@ static int check_intents(struct commit *c, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Step 5. *checked: when the check that passed began. */
+/* Step 5. *checked: when the check that passed began. *gone: a collector took the manifest, whose
+ * intent came and went before this looked for it. */
 static int check(struct commit *c, const struct manifest *m, int64_t *written, struct pack_set *bad,
-                 int64_t *checked, struct cairn_error *err)
+                 int64_t *checked, bool *gone, struct cairn_error *err)
 {
+    char key[KEY_MAX];
+    layout_export(c->id, c->gen, key);
+    *gone = false;
     for (;;) {
         if (clock_boottime() - *written > COMMIT_MANIFEST_MAX_NS) {
             int rc = put_manifest(c, m, written, err);
@@ -92,10 +96,14 @@ static int check(struct commit *c, const struct manifest *m, int64_t *written, s
         }
         *checked = clock_boottime();
         size_t before = bad->n;
+        bool exists = true;
         int rc = check_intents(c, err);
-        if (!rc)
+        if (!rc && !c->locked)
+            rc = backend_exists(c->store->backend, c->op, key, &exists, err);
+        *gone = !rc && !exists;
+        if (!rc && exists)
             rc = commit_check_packs(c->store, c->op, m, bad, err);
-        if (rc || bad->n > before)
+        if (rc || !exists || bad->n > before)
             return rc;
         if (clock_boottime() - *checked <= COMMIT_CHECK_MAX_NS)
             return CAIRN_OK;
@@ -118,14 +126,25 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
         return error_wrap(err, "staging meta.json");
     STEP("commit.staged");
     int64_t written, checked;
+    bool gone;
+    if (!c->locked) {
+        /* Without locks, this very generation may have been committed by an earlier try that was
+         * taken for failed: its manifest must not be replaced by one that names a dead pack, even
+         * if this process dies right after. */
+        rc = commit_check_packs(c->store, c->op, m, bad, err);
+        if (rc || bad->n > bad_before) {
+            *again = !rc;
+            return rc;
+        }
+    }
     rc = put_manifest(c, m, &written, err);
     if (rc)
         return rc;
     STEP("commit.manifest");
-    rc = check(c, m, &written, bad, &checked, err);
+    rc = check(c, m, &written, bad, &checked, &gone, err);
     if (rc)
         return rc;
-    if (bad->n > bad_before) {
+    if (gone || bad->n > bad_before) {
         *again = true;
         return CAIRN_OK;
     }
@@ -162,14 +181,14 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
     return CAIRN_OK;
 }
 
-void commit_abandon(struct commit *c, bool locked)
+void commit_abandon(struct commit *c)
 {
     struct cairn_store *s = c->store;
     /* The caller's own op may be spent; what is left to do is short. */
     struct cairn_op op;
     cairn_op_init(&op, 10, NULL);
     s->backend->ops->unstage(s->backend, c->id, c->gen);
-    if (c->attempted || !locked)
+    if (c->attempted || !c->locked)
         return;
     /* Under the lock, and with another generation committed (or none), nobody else means this
      * manifest. In doubt it stays: the collector knows what to do with it. */

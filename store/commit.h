@@ -24,6 +24,7 @@ struct commit {
     const char *id, *gen;
     const void *meta;
     size_t meta_len;
+    bool locked;    /* the record's lock is held, from before the first step until after the last */
     bool attempted; /* the commit itself was tried: from then on the record may be visible */
     bool committed; /* by an earlier round, or before: its meta.json is this one already */
 };
@@ -36,7 +37,7 @@ CAIRN_MUST_CHECK int commit_run(struct commit *c, const struct manifest *m, stru
                                 bool *again, struct cairn_error *err);
 
 /* After a failed attempt: take away what it left, as far as that is safe. Never fails. */
-void commit_abandon(struct commit *c, bool locked);
+void commit_abandon(struct commit *c);
 
 /* Which of the packs that m names a collector has closed, or are gone. */
 CAIRN_MUST_CHECK int commit_check_packs(struct cairn_store *s, const struct cairn_op *op,

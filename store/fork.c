@@ -45,7 +45,7 @@ static int fork_target(struct commit *c, const struct manifest *source, bool *do
                      c->id, c->gen);
 }
 
-static int fork_locked(struct commit *c, const char *id, bool locked, struct cairn_error *err)
+static int fork_locked(struct commit *c, const char *id, struct cairn_error *err)
 {
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     CLEANUP_MANIFEST struct manifest *source = NULL;
@@ -77,7 +77,7 @@ static int fork_locked(struct commit *c, const char *id, bool locked, struct cai
     if (!rc && again)
         rc = commit_gave_up(err);
     if (rc)
-        commit_abandon(c, locked);
+        commit_abandon(c);
     else
         commit_after(c->store, c->op, c->id);
     return rc;
@@ -111,7 +111,8 @@ int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id,
     if (!rc)
         rc = s->backend->ops->lock(s->backend, op, new_id, &lock, err);
     if (!rc) {
-        rc = fork_locked(&c, id, lock >= 0, err);
+        c.locked = lock >= 0;
+        rc = fork_locked(&c, id, err);
         s->backend->ops->unlock(s->backend, new_id, lock);
     }
     if (rc)

@@ -141,7 +141,7 @@ static int publish_round(struct publish *p, struct pack_set *bad, bool *again)
     return CAIRN_OK;
 }
 
-static int publish_new(struct publish *p, bool locked)
+static int publish_new(struct publish *p)
 {
     int rc = load_parent(p);
     struct cairn_error ignored;
@@ -162,18 +162,18 @@ static int publish_new(struct publish *p, bool locked)
     if (!rc && again)
         rc = commit_gave_up(p->err);
     if (rc)
-        commit_abandon(&p->commit, locked);
+        commit_abandon(&p->commit);
     else
         commit_after(p->s, p->op, p->id);
     STEP("publish.done");
     return rc;
 }
 
-static int publish_locked(struct publish *p, bool locked)
+static int publish_locked(struct publish *p)
 {
     bool done;
     int rc = look_at_current(p, &done);
-    return rc || done ? rc : publish_new(p, locked);
+    return rc || done ? rc : publish_new(p);
 }
 
 static int prepare(struct publish *p)
@@ -227,7 +227,8 @@ int cairn_publish(struct cairn_store *s, const struct cairn_op *op, const char *
     }
     if (!rc) {
         STEP("publish.locked");
-        rc = publish_locked(&p, lock >= 0);
+        p.commit.locked = lock >= 0;
+        rc = publish_locked(&p);
         s->backend->ops->unlock(s->backend, id, lock);
     }
     memcpy(result->gen, p.gen, GEN_TEXT);
