@@ -30,10 +30,25 @@ extern "C" {
 
 struct cairn_store;
 
+/* How to reach a bucket. Credentials come from the usual chain only: environment, shared files,
+ * container endpoint, instance metadata. */
+struct cairn_s3_config {
+    const char *endpoint; /* "https://host[:port]"; NULL: AWS in the region */
+    const char *region;   /* NULL: the environment's or the profile's, else found out */
+    const char *profile;  /* NULL: AWS_PROFILE, else "default" */
+    const char *ca_file;  /* certificates to trust instead of the system's; NULL: AWS_CA_BUNDLE */
+    bool force_path_style;
+    bool signature_v2;     /* for servers that know nothing newer */
+    unsigned max_requests; /* in flight in this process; 0: 16 */
+};
+
 struct cairn_config {
-    const char *store; /* a directory */
-    const char *state; /* private state directory, made (0700) if absent; NULL: no index is kept */
-    unsigned workers;  /* 0: as many as there are cores, at most 8 */
+    const char *store; /* a directory, or s3://bucket/prefix */
+    /* Private state directory, made (0700) if absent: index, and what waits to be sent to a bucket.
+     * NULL: none is kept, which a bucket does not allow. */
+    const char *state;
+    unsigned workers;                 /* 0: as many as there are cores, at most 8 */
+    const struct cairn_s3_config *s3; /* NULL: all defaults */
 };
 
 enum cairn_compression { CAIRN_COMPRESSION_ZSTD = 0, CAIRN_COMPRESSION_NONE = 1 };
@@ -43,8 +58,8 @@ struct cairn_init_options {
     enum cairn_compression compression;
 };
 
-/* Make an empty store. The directory is made if absent and must else be empty. Busy: it is a store
- * already; invalid: it holds something else. options may be NULL. */
+/* Make an empty store. A directory is made if absent and must else be empty; a bucket must be
+ * there. Busy: it is a store already; invalid: it holds something else. options may be NULL. */
 CAIRN_API CAIRN_MUST_CHECK int cairn_init(const struct cairn_config *config,
                                           const struct cairn_init_options *options,
                                           const struct cairn_op *op, struct cairn_error *err);
@@ -247,6 +262,55 @@ CAIRN_API CAIRN_MUST_CHECK int cairn_verify(struct cairn_store *store, const str
                                             const struct cairn_verify_options *options,
                                             struct cairn_verify_result *result,
                                             struct cairn_error *err);
+
+/* ---- Collecting ------------------------------------------------------------------------------ */
+
+/* Times in nanoseconds; negative: the default. cairn_gc_config_init sets all to it. */
+struct cairn_gc_config {
+    int64_t grace_ns;       /* a superseded generation is kept for so long (1 h) */
+    int64_t visibility_ns;  /* until what one writes is seen by all (directory: 0, else 15 min) */
+    int64_t young_ns;       /* what nobody refers to is left alone for so long (24 h) */
+    int64_t dead_margin_ns; /* a dead pack is deleted after grace and this (30 min) */
+    int64_t ttl_ns;         /* records are deleted when older than this; 0, the default: never */
+    bool no_repack;         /* leave packs alone that are mostly, not wholly, garbage */
+};
+CAIRN_API void cairn_gc_config_init(struct cairn_gc_config *config);
+
+struct cairn_gc_result {
+    bool aborted;      /* before any change, because something was in doubt: err says what */
+    const char *phase; /* what the sweep was last at; a constant text */
+    uint64_t records;
+    uint64_t generations_deleted, records_expired;
+    uint64_t packs_scanned, packs_closed, packs_dead, packs_deleted, packs_repacked;
+    uint64_t bytes_freed;
+    uint64_t waiting_closed, waiting_dead; /* packs that wait for their time */
+    int64_t next_ns;         /* until the first of them is due, from now; -1: none waits */
+    uint64_t failed;         /* actions that failed and will be tried again by the next sweep */
+    uint64_t objects, bytes; /* looked at and handled so far */
+    double seconds;
+};
+
+struct cairn_gc_options {
+    bool dry_run; /* change nothing; the result and the actions are what would be done */
+    bool wait;    /* while another process of this state folder sweeps; else that is busy */
+    /* Both from the thread that made the call, without locks held; may be NULL. progress: often. */
+    void (*progress)(void *ctx, const struct cairn_gc_result *so_far);
+    void (*action)(void *ctx, const char *verb, const char *object, const char *reason);
+    void *ctx;
+};
+
+/* One sweep: deletes what nobody needs any more and whose time has come, safely beside every
+ * writer, reader and other sweep. What needs another wait is left to a later call. config and
+ * options may be NULL.
+ *
+ * Errors before anything was changed (result->aborted): corrupt: a manifest, pin or tombstone
+ * cannot be read, or a record vanished; transient and others: a root could not be read; busy:
+ * another process sweeps. Errors of single actions do not end a sweep: the first one's class comes
+ * back at the end. *result is filled in any case. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_gc(struct cairn_store *store, const struct cairn_op *op,
+                                        const struct cairn_gc_config *config,
+                                        const struct cairn_gc_options *options,
+                                        struct cairn_gc_result *result, struct cairn_error *err);
 
 CAIRN_API const char *cairn_version(void); /* "0.1.0" */
 

@@ -1,0 +1,56 @@
+#include "gc/lock.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+
+/* How often a lock that another process holds is asked for. */
+#define POLL_MS 50
+
+/* Until some time passed, the deadline did, or the token fired. */
+static void pause_for(const struct cairn_op *op)
+{
+    int ms = op_poll_ms(op);
+    struct pollfd p = {.fd = op && op->cancel ? cairn_cancel_fd(op->cancel) : -1, .events = POLLIN};
+    (void)poll(&p, 1, ms >= 0 && ms < POLL_MS ? ms : POLL_MS);
+}
+
+int gc_lock_take(const struct cairn_store *s, const struct cairn_op *op, bool wait, int *fd,
+                 struct cairn_error *err)
+{
+    *fd = -1;
+    if (!s->state)
+        return CAIRN_OK;
+    CLEANUP_FREE char *path = NULL;
+    if (asprintf(&path, "%s/gc.lock", s->state) < 0) {
+        path = NULL;
+        return error_oom(err, "path");
+    }
+    CLEANUP_FD int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (f < 0) {
+        int e = errno;
+        return error_sys(err, e, "opening %s", path);
+    }
+    for (;;) {
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        if (fcntl(f, F_OFD_SETLK, &l) == 0) {
+            *fd = util_steal_fd(&f);
+            return CAIRN_OK;
+        }
+        int e = errno;
+        if (e == EINVAL || e == ENOLCK || e == ENOSYS || e == ENOTSUP)
+            return CAIRN_OK;
+        if (e != EAGAIN && e != EACCES && e != EINTR)
+            return error_sys(err, e, "locking %s", path);
+        if (!wait)
+            return error_set(err, CAIRN_BUSY, EBUSY, "another process sweeps this store (%s)",
+                             path);
+        int rc = op_check(op, "waiting for another sweep", err);
+        if (rc)
+            return rc;
+        pause_for(op);
+    }
+}

@@ -1,0 +1,127 @@
+/* One scan of a store: every root, every pack, every mark. It is complete and without doubt, or it
+ * fails and nothing may be decided. In this order, which matters (docs/protocol-collector.md):
+ *
+ *   time, marks, packs, pins, records with their manifests in one listing, then tombstones, holds,
+ *   intents and temporary files
+ *
+ * Marks come before roots: so a mark that is seen here was there before any manifest that this scan
+ * may have missed. Pins come before manifests: a reader pins before its manifest may go, and a
+ * repacker's pin goes after its manifest is there. Tombstones come after records: a record removed
+ * meanwhile has one by then. */
+#ifndef CAIRN_GC_ROOTS_H
+#define CAIRN_GC_ROOTS_H
+
+#include "gc/run.h"
+
+struct roots_pack {
+    uint8_t id[PACK_ID_LEN];
+    bool present, closed, dead;
+    bool committed; /* a committed manifest names it */
+    bool pinned;    /* a pin names it */
+    uint32_t refs;  /* manifests that name it, of any kind */
+    uint64_t size;
+    int64_t mtime_ns, closed_ns, dead_ns;
+    /* Stored bytes that manifests need of it: at least the most that one needs, at most the sum. */
+    uint64_t live_min, live_max;
+    uint64_t refs_sum; /* tells sets of manifests apart */
+};
+
+struct roots_use {
+    uint32_t pack; /* number in packs */
+    uint64_t live;
+};
+
+struct roots_manifest {
+    uint32_t record;
+    char gen[GEN_TEXT];
+    int64_t mtime_ns;
+    uint64_t size;
+    size_t first_use;
+    uint32_t n_uses;
+    bool committed; /* meta.json names it */
+    bool staged;    /* a staged meta stands beside it: a publish is under way, or died */
+    bool pinned;
+    int64_t intent_ns; /* this node's intent to delete it; 0: none */
+};
+
+/* A staged meta without a manifest. */
+struct roots_staged {
+    uint32_t record;
+    char gen[GEN_TEXT];
+    int64_t mtime_ns;
+};
+
+struct roots_record {
+    char id[ID_MAX + 1];
+    char gen[GEN_TEXT]; /* committed; "" without a meta.json */
+    int64_t meta_ns;
+    bool has_meta, held, tomb, pinned;
+    size_t first; /* of its manifests */
+    uint32_t n;
+};
+
+/* An object to be looked at by itself: pins that lost their holder, tombstones, temporary files,
+ * intents that lead nowhere. */
+struct roots_object {
+    char key[KEY_MAX];
+    char id[ID_MAX + 1];
+    int64_t mtime_ns;
+};
+
+struct roots_objects {
+    struct roots_object *list; /* owned */
+    size_t n, cap;
+};
+
+struct roots {
+    struct roots_pack *packs; /* all owned */
+    size_t n_packs, cap_packs;
+    uint32_t *pack_slots; /* hash table of numbers + 1 */
+    size_t n_slots;
+    struct roots_manifest *manifests;
+    size_t n_manifests, cap_manifests;
+    struct roots_use *uses;
+    size_t n_uses, cap_uses;
+    struct roots_record *records; /* sorted by id */
+    size_t n_records, cap_records;
+    struct roots_staged *staged;
+    size_t n_staged, cap_staged;
+    struct roots_objects lost_pins, tombs, temps, intents;
+    struct roots_objects pins; /* private: live pins, key is "<id>/<gen>", sorted */
+};
+
+void roots_release(struct roots *r);
+#define CLEANUP_ROOTS __attribute__((cleanup(roots_release)))
+
+/* Sets run->now. *r is released and filled. Errors: see above; each names its object. */
+CAIRN_MUST_CHECK int roots_scan(struct gc_run *run, struct roots *r, struct cairn_error *err);
+
+/* NULL: none. */
+struct roots_pack *roots_find_pack(const struct roots *r, const uint8_t id[PACK_ID_LEN]);
+struct roots_record *roots_find_record(const struct roots *r, const char *id);
+
+/* ---- roots_data.c ---- */
+
+/* The pack's entry, made if need be. */
+CAIRN_MUST_CHECK int roots_pack_of(struct roots *r, const uint8_t id[PACK_ID_LEN], uint32_t *no,
+                                   struct cairn_error *err);
+CAIRN_MUST_CHECK int roots_add_object(struct roots_objects *o, const char *key, const char *id,
+                                      int64_t mtime_ns, struct cairn_error *err);
+/* Room for one more element of size bytes in an array. */
+CAIRN_MUST_CHECK int roots_room(void *array, size_t n, size_t *cap, size_t size,
+                                struct cairn_error *err);
+
+/* ---- roots_records.c ---- */
+
+/* Lists records/ and reads what is not known. */
+CAIRN_MUST_CHECK int roots_scan_records(struct gc_run *run, struct roots *r,
+                                        struct cairn_error *err);
+/* What a manifest refers to; *gone: it is not there any more. */
+CAIRN_MUST_CHECK int roots_read_manifest(struct gc_run *run, const char *key, const char *id,
+                                         const char *gen, const struct backend_stat *st,
+                                         struct sweep_manifest *out, bool *gone,
+                                         struct cairn_error *err);
+/* Whether a pin names this generation (gen NULL: any of the record). */
+bool roots_is_pinned(const struct roots *r, const char *id, const char *gen);
+
+#endif
