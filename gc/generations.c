@@ -3,9 +3,11 @@
 #include "base/clock.h"
 #include "base/step.h"
 #include "gc/plan.h"
-#include "store/commit.h"
 
 #include <string.h>
+
+/* From the last look to the delete, where nothing can lock. */
+#define LOOK_MAX_NS (60 * NS_PER_S)
 
 /* One generation that is to go. */
 struct due {
@@ -15,7 +17,25 @@ struct due {
     enum plan_gen kind;
 };
 
-/* Look again: the manifest is the one that was decided about, and meta.json names another one. */
+/* The generation that meta.json names; exists: there is one. st: of the object that was read. */
+static int look_at_meta(struct gc_run *run, const char *id, bool *exists, char gen[GEN_TEXT],
+                        struct backend_stat *st, struct cairn_error *err)
+{
+    struct backend *b = run->s->backend;
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char key[KEY_MAX];
+    struct cairn_error e;
+    layout_meta(id, key);
+    int rc = b->ops->get(b, run->op, key, META_MAX, &meta, st, &e);
+    *exists = rc == CAIRN_OK;
+    if (!rc)
+        rc = gen_of_meta(meta.data, meta.len, gen, &e);
+    return rc && rc != CAIRN_NOT_FOUND ? error_set(err, rc, e.sys_errno, "%s", e.message)
+                                       : CAIRN_OK;
+}
+
+/* Look again: manifest and meta.json are the very objects that the scan decided about. A generation
+ * that was committed and superseded since then has readers within their grace. */
 static int still_due(const struct due *d, bool *yes, struct cairn_error *err)
 {
     struct gc_run *run = d->run;
@@ -23,6 +43,7 @@ static int still_due(const struct due *d, bool *yes, struct cairn_error *err)
     char key[KEY_MAX], gen[GEN_TEXT];
     struct backend_stat st;
     struct cairn_error e;
+    bool exists;
     *yes = false;
     layout_export(d->rec->id, d->m->gen, key);
     int rc = b->ops->stat(b, run->op, key, &st, &e);
@@ -32,16 +53,12 @@ static int still_due(const struct due *d, bool *yes, struct cairn_error *err)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
     if (st.mtime_ns != d->m->mtime_ns || st.size != d->m->size)
         return CAIRN_OK;
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-    rc = store_get_meta(run->s, run->op, d->rec->id, &meta, gen, &e);
-    if (rc == CAIRN_NOT_FOUND) {
-        /* Without a meta.json nothing was superseded: rm is at work, or was. */
-        *yes = d->kind == PLAN_GEN_UNCOMMITTED;
-        return CAIRN_OK;
-    }
+    rc = look_at_meta(run, d->rec->id, &exists, gen, &st, err);
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
-    *yes = strcmp(gen, d->m->gen) != 0;
+        return rc;
+    *yes = exists ? d->rec->has_meta && st.mtime_ns == d->rec->meta_ns &&
+                        strcmp(gen, d->rec->gen) == 0 && strcmp(gen, d->m->gen) != 0
+                  : !d->rec->has_meta;
     return CAIRN_OK;
 }
 
@@ -109,7 +126,7 @@ static int delete_announced(const struct due *d, struct cairn_error *err)
     if (rc)
         return rc;
     /* A process that stood still since it looked knows nothing any more. */
-    if (clock_boottime() - looked > COMMIT_CHECK_MAX_NS)
+    if (clock_boottime() - looked > LOOK_MAX_NS)
         return CAIRN_OK;
     if (yes)
         rc = remove_manifest(d, err);

@@ -9,8 +9,10 @@
 #include <string.h>
 
 /* Looked at again under the lock: the commit is the one that was too old, and nobody holds it. */
-static int expire(struct gc_run *run, const struct roots_record *rec, struct cairn_error *err)
+static int expire(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
+                  struct cairn_error *err)
 {
+    (void)r;
     struct backend *b = run->s->backend;
     char key[KEY_MAX];
     struct backend_stat st;
@@ -35,45 +37,43 @@ static int expire(struct gc_run *run, const struct roots_record *rec, struct cai
     return CAIRN_OK;
 }
 
-/* A meta.json whose tombstone names its own generation is what a removal left behind. It was there
- * before the tombstone: one that is younger was committed since. */
-static int finish_removal(struct gc_run *run, const struct roots_record *rec,
+/* Whether the tombstone names anything that the scan still found of the record. */
+static bool names_any(const struct tomb *t, const struct roots *r, const struct roots_record *rec)
+{
+    if (rec->has_meta && tomb_has_gen(t, rec->gen))
+        return true;
+    for (size_t i = rec->first; i < rec->first + rec->n; i++)
+        if (tomb_has_gen(t, r->manifests[i].gen))
+            return true;
+    return false;
+}
+
+static int finish_removal(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
                           struct cairn_error *err)
 {
-    struct backend *b = run->s->backend;
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     CLEANUP_TOMB struct tomb tomb = {0};
-    char gen[GEN_TEXT], key[KEY_MAX];
-    struct backend_stat at_meta, at_tomb;
     struct cairn_error e;
-    int rc = store_get_meta(run->s, run->op, rec->id, &meta, gen, &e);
-    layout_meta(rec->id, key);
-    if (!rc)
-        rc = b->ops->stat(b, run->op, key, &at_meta, &e);
-    if (!rc)
-        rc = tomb_get(run->s, run->op, rec->id, &tomb, &e);
-    layout_tomb(rec->id, key);
-    if (!rc)
-        rc = b->ops->stat(b, run->op, key, &at_tomb, &e);
+    int rc = tomb_get(run->s, run->op, rec->id, &tomb, &e);
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
-    if (!tomb_has_gen(&tomb, gen) || at_meta.mtime_ns > at_tomb.mtime_ns)
+    if (!names_any(&tomb, r, rec))
         return CAIRN_OK;
     gc_say(run, "delete", rec->id, "its removal was cut short");
     if (run->dry_run)
         return CAIRN_OK;
-    rc = remove_record(run->s, run->op, rec->id, err);
+    rc = remove_finish(run->s, run->op, rec->id, err);
     STEP("gc.removal-finished");
     run->changes += !rc;
     return rc;
 }
 
-typedef int record_fn(struct gc_run *run, const struct roots_record *rec, struct cairn_error *err);
+typedef int record_fn(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
+                      struct cairn_error *err);
 
-static int locked(struct gc_run *run, const struct roots_record *rec, record_fn *fn,
-                  struct cairn_error *err)
+static int locked(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
+                  record_fn *fn, struct cairn_error *err)
 {
     struct backend *b = run->s->backend;
     int lock = -1;
@@ -82,7 +82,7 @@ static int locked(struct gc_run *run, const struct roots_record *rec, record_fn 
     if (rc == CAIRN_BUSY)
         return CAIRN_OK;
     if (!rc) {
-        rc = fn(run, rec, &e);
+        rc = fn(run, r, rec, &e);
         b->ops->unlock(b, rec->id, lock);
     }
     if (rc)
@@ -90,13 +90,13 @@ static int locked(struct gc_run *run, const struct roots_record *rec, record_fn 
     return gc_settle(run, rc, &e, err);
 }
 
-static int sweep_one(struct gc_run *run, const struct roots_record *rec, struct cairn_error *err)
+static int sweep_one(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
+                     struct cairn_error *err)
 {
-    if (!rec->has_meta)
-        return CAIRN_OK;
-    if (rec->tomb && !rec->held)
-        return locked(run, rec, finish_removal, err);
-    if (!run->t.ttl || rec->held || rec->pinned || !gc_is_older(run, rec->meta_ns, run->t.ttl))
+    if (rec->tomb)
+        return locked(run, r, rec, finish_removal, err);
+    if (!run->t.ttl || !rec->has_meta || rec->held || rec->pinned ||
+        !gc_is_older(run, rec->meta_ns, run->t.ttl))
         return CAIRN_OK;
     gc_say(run, "delete", rec->id, "committed %lld s ago",
            (long long)((run->now - rec->meta_ns) / NS_PER_S));
@@ -104,7 +104,7 @@ static int sweep_one(struct gc_run *run, const struct roots_record *rec, struct 
         run->result->records_expired++;
         return CAIRN_OK;
     }
-    return locked(run, rec, expire, err);
+    return locked(run, r, rec, expire, err);
 }
 
 int retention_sweep(struct gc_run *run, const struct roots *r, struct cairn_error *err)
@@ -114,7 +114,7 @@ int retention_sweep(struct gc_run *run, const struct roots *r, struct cairn_erro
     for (size_t i = 0; !rc && i < r->n_records; i++) {
         rc = op_check(run->op, "gc", err);
         if (!rc)
-            rc = sweep_one(run, &r->records[i], err);
+            rc = sweep_one(run, r, &r->records[i], err);
     }
     return rc;
 }
