@@ -335,7 +335,8 @@ static void v4_head(struct client_v4 *c, const struct cairn_op *op, const struct
     struct draft d = {.method = "HEAD", .key = req->key};
     exchange(c, op, creds, t, &d, &h);
     take_outcome(&h, res);
-    if (!res->outcome.local && !res->outcome.curl && h.outcome.http >= 300 &&
+    bool moved = h.outcome.http < 400 && (h.region[0] || h.location[0]); /* says enough */
+    if (!moved && !res->outcome.local && !res->outcome.curl && h.outcome.http >= 300 &&
         h.outcome.http < 500 && h.outcome.http != 408 && h.outcome.http != 429) {
         ask_by_get(c, op, creds, t, req, res);
         return;

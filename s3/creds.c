@@ -224,19 +224,21 @@ int s3_credentials_refused(struct s3_credentials *c, const struct cairn_op *op, 
     int rc = CAIRN_OK;
     op_waiter_add(&w, op, &c->lock, &c->cond);
     pthread_mutex_lock(&c->lock);
-    /* Many callers may be refused at once, and again and again: one load a second is enough. */
-    while (!rc && c->creds.generation == generation && c->ended &&
-           clock_monotonic() - c->loaded_ns < REFUSED_GAP_NS) {
-        int64_t until = c->loaded_ns + REFUSED_GAP_NS;
-        pthread_mutex_unlock(&c->lock);
-        rc = s3_sleep_until(op, until, "waiting for S3 credentials", err);
-        pthread_mutex_lock(&c->lock);
+    /* Many callers may be refused at once, and again and again. One load that began after all of
+     * them came serves them all, and there is at most one a second. */
+    unsigned long enough = c->begun + 1;
+    while (!rc && c->creds.generation == generation && c->ended < enough) {
+        int64_t until = c->ended ? c->loaded_ns + REFUSED_GAP_NS : 0;
+        if (c->begun == c->ended && clock_monotonic() < until) {
+            pthread_mutex_unlock(&c->lock);
+            rc = s3_sleep_until(op, until, "waiting for S3 credentials", err);
+            pthread_mutex_lock(&c->lock);
+        } else {
+            rc = wait_load_locked(c, &w, err);
+        }
     }
-    if (!rc && c->creds.generation == generation) {
-        rc = wait_load_locked(c, &w, err);
-        if (!rc && c->rc)
-            rc = error_set(err, c->rc, c->error.sys_errno, "%s", c->error.message);
-    }
+    if (!rc && c->creds.generation == generation && c->rc)
+        rc = error_set(err, c->rc, c->error.sys_errno, "%s", c->error.message);
     *changed = c->creds.generation != generation;
     pthread_mutex_unlock(&c->lock);
     op_waiter_remove(&w);

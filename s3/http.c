@@ -400,8 +400,9 @@ static CURLcode set_up(struct http_pool *p, struct transfer *t, struct curl_slis
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     /* A resolver that hangs must not hold the caller beyond its deadline. */
     SET(CURLOPT_QUICK_EXIT, 1L);
-    SET(CURLOPT_BUFFERSIZE, 256L * 1024);
-    SET(CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
+    /* Refused (libcurl 7.88) after a failed look-up, whose buffer is still there: no harm. */
+    (void)curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 256L * 1024);
+    (void)curl_easy_setopt(e, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
     SET(CURLOPT_ERRORBUFFER, text);
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, t->x);

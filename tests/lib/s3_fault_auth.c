@@ -213,10 +213,15 @@ static const char *check_v2(const struct s3fs *fs, const struct request *r, cons
     struct text t = {0};
     text_addf(&t, "%s\n%s\n%s\n\n", r->method, md5 ? md5 : "", type ? type : "");
     amz_headers_v2(r, &t);
+    const char *host = header_of(r, "host");
+    size_t n = strlen(fs->bucket);
+    if (host && strncmp(host, fs->bucket, n) == 0 && host[n] == '.')
+        text_addf(&t, "/%s", fs->bucket);
     text_addf(&t, "%s", r->raw_path);
     unsigned char mac[20], b64[40];
-    unsigned n = 20;
-    HMAC(EVP_sha1(), fs->secret, (int)strlen(fs->secret), (unsigned char *)t.p, t.len, mac, &n);
+    unsigned mac_len = 20;
+    HMAC(EVP_sha1(), fs->secret, (int)strlen(fs->secret), (unsigned char *)t.p, t.len, mac,
+         &mac_len);
     EVP_EncodeBlock(b64, mac, 20);
     text_free(&t);
     *status = 403;

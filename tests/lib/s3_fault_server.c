@@ -242,7 +242,8 @@ static void decide_locked(struct conn *c)
         spoil(rule, a);
         return;
     }
-    bool spoils_all = rule && (rule->status || *rule->inner || rule->nothing || rule->reset);
+    bool spoils_all =
+        rule && (rule->status || *rule->inner || rule->nothing || rule->reset || rule->hole);
     if (spoils_all && !rule->stored) {
         if (rule->status)
             rule_error(rule, &c->req, a);
@@ -376,6 +377,12 @@ static void on_read(struct bufferevent *bev, void *user)
         if (c->timer)
             return;
         if (!c->has_head) {
+            unsigned char first = 'G';
+            evbuffer_copyout(in, &first, 1);
+            if (first < 'A' || first > 'Z') { /* a TLS handshake, say */
+                conn_free(c);
+                return;
+            }
             struct evbuffer_ptr end = evbuffer_search(in, "\r\n\r\n", 4, NULL);
             if (end.pos < 0) {
                 if (evbuffer_get_length(in) > HEAD_MAX)
