@@ -22,5 +22,6 @@ int command_hold(struct app *app, struct cairn_error *err);
 int command_release(struct app *app, struct cairn_error *err);
 int command_verify(struct app *app, struct cairn_error *err); /* check.c */
 int command_stats(struct app *app, struct cairn_error *err);
+int command_gc(struct app *app, struct cairn_error *err); /* gc.c */
 
 #endif

@@ -83,6 +83,7 @@ static const struct key keys[] = {
     {"checkpoint_ttl_hours", TYPE_INTEGER, AT(checkpoint_ttl_hours), 0, 100 * 366 * 24},
     {"gc_visibility_seconds", TYPE_INTEGER, AT(gc_visibility_seconds), 0, DAY},
     {"gc_young_seconds", TYPE_INTEGER, AT(gc_young_seconds), 0, 30 * DAY},
+    {"gc_dead_margin_seconds", TYPE_INTEGER, AT(gc_dead_margin_seconds), 0, 30 * DAY},
     {"workers", TYPE_INTEGER, AT(workers), 0, 64},
     {"log_level", TYPE_CHOICE, AT(log_level), .choices = log_levels},
     {"drain_seconds", TYPE_INTEGER, AT(drain_seconds), 0, 3600},
@@ -100,8 +101,9 @@ void config_init(struct config *c)
         .fetch_budget_seconds = 1800,
         .generation_grace_seconds = 3600,
         .sweep_interval_seconds = 3600,
-        .gc_visibility_seconds = 900,
+        .gc_visibility_seconds = -1,
         .gc_young_seconds = DAY,
+        .gc_dead_margin_seconds = 1800,
         .log_level = LOG_LEVEL_INFO,
         .drain_seconds = 30,
     };

@@ -64,6 +64,9 @@ static const struct definition definitions[OPTION_COUNT_] = {
                       .help = "at most N records; 0 is no limit"},
     [OPTION_REPAIR_INDEX] = {"repair-index", 0, KIND_FLAG,
                              .help = "build the chunk index anew from the packs"},
+    [OPTION_DRY_RUN] = {"dry-run", 0, KIND_FLAG,
+                        .help = "change nothing; say what would be done, and why"},
+    [OPTION_WAIT] = {"wait", 0, KIND_FLAG, .help = "wait while another process does the same"},
 };
 
 #define SHOWN_MAX 128

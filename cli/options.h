@@ -35,6 +35,8 @@ enum option {
     OPTION_AFTER,
     OPTION_LIMIT,
     OPTION_REPAIR_INDEX,
+    OPTION_DRY_RUN,
+    OPTION_WAIT,
     OPTION_COUNT_,
 };
 

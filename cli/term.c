@@ -75,6 +75,16 @@ static unsigned columns(void)
     return w.ws_col;
 }
 
+static void draw_line_locked(const char *line, size_t len, int64_t now)
+{
+    unsigned room = columns() - 1;
+    put("\r", 1);
+    put(line, len < room ? len : room);
+    put("\033[K", 3);
+    term.drawn = true;
+    term.drawn_ns = now;
+}
+
 static void draw_locked(uint64_t done, uint64_t total, int64_t now)
 {
     double seconds = (double)(now - term.start_ns) / (double)NS_PER_S;
@@ -93,14 +103,26 @@ static void draw_locked(uint64_t done, uint64_t total, int64_t now)
     double percent = total && done < total ? (double)done / (double)total * 100 : 100;
     int n = snprintf(line, sizeof(line), "%s %3.0f%%  %s of %s  %s/s%s", term.title,
                      percent > 99 && done < total ? 99 : percent, of, all, speed, eta);
-    unsigned room = columns() - 1;
-    if (n > 0) {
-        put("\r", 1);
-        put(line, (unsigned)n < room ? (unsigned)n : room);
-        put("\033[K", 3);
-        term.drawn = true;
-        term.drawn_ns = now;
+    if (n > 0)
+        draw_line_locked(line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1, now);
+}
+
+void term_progress_line(const char *fmt, ...)
+{
+    if (!term.bar)
+        return;
+    int64_t now = clock_monotonic();
+    pthread_mutex_lock(&term.lock);
+    if (!term.drawn || now - term.drawn_ns >= REDRAW_NS) {
+        char line[256];
+        va_list ap;
+        va_start(ap, fmt);
+        int n = vsnprintf(line, sizeof(line), fmt, ap);
+        va_end(ap);
+        if (n > 0)
+            draw_line_locked(line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1, now);
     }
+    pthread_mutex_unlock(&term.lock);
 }
 
 static void report(void *ctx, uint64_t done, uint64_t total)

@@ -19,6 +19,8 @@ void term_log(void *ctx, enum log_level level, const char *line);
 /* Show a bar titled so (kept until the end; cut to fit) from the first report on. The result is to
  * be given to one call of the library; its report is NULL where no bar is shown. */
 struct cairn_progress term_progress(const char *title);
+/* The same for work whose end is not known: a line of text, drawn some times a second. */
+void term_progress_line(const char *fmt, ...) CAIRN_PRINTF(1, 2);
 /* Take the bar away. */
 void term_progress_end(void);
 

@@ -21,6 +21,23 @@ void cairn_gc_config_init(struct cairn_gc_config *c)
         .grace_ns = -1, .visibility_ns = -1, .young_ns = -1, .dead_margin_ns = -1, .ttl_ns = -1};
 }
 
+void cairn_gc_settings(const struct cairn_store *s, const struct cairn_gc_config *config,
+                       struct cairn_gc_config *out)
+{
+    struct gc_times t;
+    struct cairn_gc_config given;
+    cairn_gc_config_init(&given);
+    if (config)
+        given = *config;
+    gc_times_of(&given, s->backend->ops->open_fd != NULL, &t);
+    *out = (struct cairn_gc_config){.grace_ns = t.grace,
+                                    .visibility_ns = t.visibility,
+                                    .young_ns = t.young,
+                                    .dead_margin_ns = t.dead - t.grace,
+                                    .ttl_ns = t.ttl,
+                                    .no_repack = given.no_repack};
+}
+
 /* After a scan without doubt. What gives space back comes first, what takes some last. */
 static int act(struct gc_run *run, const struct roots *r, struct cairn_error *err)
 {

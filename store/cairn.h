@@ -228,7 +228,7 @@ CAIRN_API CAIRN_MUST_CHECK int cairn_delete(struct cairn_store *store, const str
                                             const char *id, struct cairn_error *err);
 
 /* A held record is kept from cairn_delete and from retention. Both are idempotent. hold of a record
- * that is not there: not_found. */
+ * that is not there: not_found; of one that is being published or removed: busy. */
 CAIRN_API CAIRN_MUST_CHECK int cairn_hold(struct cairn_store *store, const struct cairn_op *op,
                                           const char *id, struct cairn_error *err);
 CAIRN_API CAIRN_MUST_CHECK int cairn_release(struct cairn_store *store, const struct cairn_op *op,
@@ -275,6 +275,9 @@ struct cairn_gc_config {
     bool no_repack;         /* leave packs alone that are mostly, not wholly, garbage */
 };
 CAIRN_API void cairn_gc_config_init(struct cairn_gc_config *config);
+/* What config (may be NULL) means for this store, with every default in its place. */
+CAIRN_API void cairn_gc_settings(const struct cairn_store *store,
+                                 const struct cairn_gc_config *config, struct cairn_gc_config *out);
 
 struct cairn_gc_result {
     bool aborted;      /* before any change, because something was in doubt: err says what */

@@ -38,8 +38,9 @@ START_TEST(test_config__an_empty_object_is_the_defaults)
     ck_assert_int_eq(c.generation_grace_seconds, 3600);
     ck_assert_int_eq(c.sweep_interval_seconds, 3600);
     ck_assert_int_eq(c.checkpoint_ttl_hours, 0);
-    ck_assert_int_eq(c.gc_visibility_seconds, 900);
+    ck_assert_int_eq(c.gc_visibility_seconds, -1);
     ck_assert_int_eq(c.gc_young_seconds, 86400);
+    ck_assert_int_eq(c.gc_dead_margin_seconds, 1800);
     ck_assert_int_eq(c.workers, 0);
     ck_assert_int_eq(c.log_level, LOG_LEVEL_INFO);
     ck_assert(!c.log_level_given);
