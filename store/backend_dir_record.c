@@ -92,6 +92,15 @@ static bool still_there(const struct dir_backend *d, const char *path, int fd)
            mine.st_dev == now.st_dev && mine.st_ino == now.st_ino;
 }
 
+/* The one who had the lock before may have been killed between a commit and its fsync: what the new
+ * holder sees as committed, and tells its caller so, is durable. */
+static int settle_commit(const struct dir_backend *d, const char *path, int fd)
+{
+    struct stat st;
+    return fstatat(fd, "meta.json", &st, AT_SYMLINK_NOFOLLOW) == 0 ? dir_folder_settle(d, path, fd)
+                                                                   : 0;
+}
+
 int dir_lock(struct backend *b, const struct cairn_op *op, const char *id, int *lock,
              struct cairn_error *err)
 {
@@ -117,10 +126,12 @@ int dir_lock(struct backend *b, const struct cairn_op *op, const char *id, int *
         }
         if (e)
             return dir_fail_write(d, e, "lock", path, err);
-        if (still_there(d, path, fd)) {
-            *lock = util_steal_fd(&fd);
-            return CAIRN_OK;
-        }
+        if (!still_there(d, path, fd))
+            continue;
+        if (settle_commit(d, path, fd) != 0)
+            return dir_fail_write(d, errno, "lock", path, err);
+        *lock = util_steal_fd(&fd);
+        return CAIRN_OK;
     }
     return error_set(err, CAIRN_BUSY, EBUSY, "lock %s: others keep taking it", path);
 }

@@ -1,5 +1,6 @@
 #include "store/chunk_io.h"
 
+#include "base/log.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -280,6 +281,16 @@ static int read_once(struct cairn_store *s, const struct cairn_op *op, struct ch
     return rc ? rc : verify_plain(s, chunk, xxh, plain, *len, err);
 }
 
+/* No new record is to refer to what is damaged. Dropping a pack that is not known costs a look. */
+static void forget(struct cairn_store *s, const struct chunk *chunk)
+{
+    struct cairn_error ignored;
+    bool based = chunk->loc.encoding == CHUNK_ZSTD_BASE;
+    if (s->index && (index_drop_pack(s->index, chunk->loc.pack, &ignored) ||
+                     (based && index_drop_pack(s->index, chunk->base.pack, &ignored))))
+        log_line(LOG_LEVEL_WARNING, "index: dropping a damaged pack: %s", ignored.message);
+}
+
 int chunk_read(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
                const struct chunk *chunk, const uint8_t *xxh, void *plain, size_t cap,
                size_t expect, size_t *len, struct cairn_error *err)
@@ -287,5 +298,7 @@ int chunk_read(struct cairn_store *s, const struct cairn_op *op, struct chunk_ct
     int rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
     if (rc == CAIRN_CORRUPT)
         rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
+    if (rc == CAIRN_CORRUPT)
+        forget(s, chunk);
     return rc;
 }

@@ -30,8 +30,10 @@ void pack_file_put(struct cairn_store *s, struct pack_file *f);
 /* Scratch for one thread's work on chunks. */
 struct chunk_ctx {
     struct codec *codec;
-    uint8_t *stored; /* codec_bound(chunk size) bytes */
-    uint8_t *base;   /* chunk size bytes */
+    /* codec_bound(chunk size) bytes. After chunk_read of an encoded chunk: what lies in the pack
+     * and was verified by what it decodes to. */
+    uint8_t *stored;
+    uint8_t *base; /* chunk size bytes */
     struct chunk_ctx *next;
 };
 CAIRN_MUST_CHECK int chunk_ctx_get(struct cairn_store *s, struct chunk_ctx **out,
@@ -47,7 +49,9 @@ CAIRN_MUST_CHECK int chunk_read_stored(struct cairn_store *s, const struct cairn
 
 /* The plain bytes of a chunk into plain (expect bytes; expect 0: up to cap bytes, *len tells).
  * xxh: the keyed hash to verify against; NULL or all zero: SHA-256. A mismatch is read once more,
- * then it is corrupt, with pack, offset and chunk. not_found: the pack (or the base's) is gone. */
+ * then it is corrupt, with pack, offset and chunk, and the index forgets the pack (and the base's),
+ * so that a later publish stores anew what it holds. not_found: the pack (or the base's) is gone.
+ */
 CAIRN_MUST_CHECK int chunk_read(struct cairn_store *s, const struct cairn_op *op,
                                 struct chunk_ctx *ctx, const struct chunk *chunk,
                                 const uint8_t *xxh, void *plain, size_t cap, size_t expect,

@@ -24,9 +24,11 @@ struct batch {
     bool submitted;
     uint32_t file;
     int fd;
-    bool closes; /* the last batch of its file */
-    uint64_t first_no;
-    uint32_t first, n; /* chunks of the manifest */
+    bool closes;       /* the last batch of its file */
+    uint64_t first_no; /* chunks of the file */
+    uint32_t n;
+    uint32_t
+        *chunks; /* their numbers in the manifest at hand: one loaded again counts its own way */
     uint8_t *plain;
     int rc;
     struct cairn_error err;
@@ -61,9 +63,9 @@ static uint32_t raw_run(const struct fetch *f, const struct manifest *m, const s
 {
     struct chunk first, c;
     uint32_t n = 0;
-    manifest_chunk(m, b->first + i, &first);
+    manifest_chunk(m, b->chunks[i], &first);
     while (i + n < b->n) {
-        manifest_chunk(m, b->first + i + n, &c);
+        manifest_chunk(m, b->chunks[i + n], &c);
         if (c.loc.encoding != CHUNK_RAW ||
             plain_len(f, file, b->first_no + i + n) != f->chunk_size ||
             memcmp(c.loc.pack, first.loc.pack, PACK_ID_LEN) != 0 ||
@@ -81,7 +83,7 @@ static bool clone_run(struct batch *b, const struct manifest *m, uint32_t i, uin
     struct chunk c;
     struct pack_file pack;
     struct cairn_error ignored;
-    manifest_chunk(m, b->first + i, &c);
+    manifest_chunk(m, b->chunks[i], &c);
     if (pack_file_get(f->r->store, f->op, c.loc.pack, &pack, &ignored))
         return false;
     struct file_clone_range range = {.src_fd = pack.fd,
@@ -126,17 +128,28 @@ static int write_run(struct batch *b, const struct manifest_file *file, uint32_t
     return CAIRN_OK;
 }
 
+static int find_chunks(struct batch *b, const struct manifest *m, const struct manifest_file *file)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint64_t run;
+        if (!manifest_lookup(m, file, b->first_no + i, &b->chunks[i], &run))
+            return error_set(&b->err, CAIRN_CORRUPT, EIO, "%s: its manifest lost a chunk",
+                             b->f->r->paths[b->file]);
+    }
+    return CAIRN_OK;
+}
+
 static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
 {
     struct fetch *f = b->f;
     struct manifest_file file;
     manifest_file(m, b->file, &file);
-    int rc = CAIRN_OK;
+    int rc = find_chunks(b, m, &file);
     for (uint32_t i = 0; !rc && i < b->n; i++) {
         struct chunk c;
         size_t len = plain_len(f, &file, b->first_no + i), got;
-        manifest_chunk(m, b->first + i, &c);
-        rc = chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->first + i),
+        manifest_chunk(m, b->chunks[i], &c);
+        rc = chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->chunks[i]),
                         b->plain + (size_t)i * f->chunk_size, len, len, &got, &b->err);
     }
     for (uint32_t i = 0, n; !rc && i < b->n; i += n) {
@@ -216,7 +229,6 @@ static int submit(struct fetch *f, const struct batch *what)
     b->fd = what->fd;
     b->closes = what->closes;
     b->first_no = what->first_no;
-    b->first = what->first;
     b->n = what->n;
     b->rc = CAIRN_OK;
     b->work.run = run_batch;
@@ -246,7 +258,6 @@ static int fetch_file(struct fetch *f, const struct manifest *m, uint32_t i)
             struct batch b = {.file = i,
                               .fd = fd,
                               .first_no = ext.chunk_no + at,
-                              .first = ext.first + at,
                               .n = ext.count - at < f->batch_max ? ext.count - at : f->batch_max};
             b.closes = x + 1 == file.n_extents && at + b.n == ext.count;
             rc = submit(f, &b);
@@ -283,7 +294,8 @@ static int allocate(struct fetch *f)
     for (size_t i = 0; i < f->ring_n; i++) {
         f->ring[i].f = f;
         f->ring[i].plain = malloc((size_t)f->batch_max * f->chunk_size);
-        if (!f->ring[i].plain)
+        f->ring[i].chunks = calloc(f->batch_max, sizeof(f->ring[i].chunks[0]));
+        if (!f->ring[i].plain || !f->ring[i].chunks)
             return error_oom(f->err, "fetch");
     }
     return CAIRN_OK;
@@ -300,6 +312,7 @@ static void release(struct fetch *f)
                 close(b->fd);
         }
         free(b->plain);
+        free(b->chunks);
     }
     free(f->ring);
     tree_aside_release(&f->aside);

@@ -19,10 +19,16 @@ int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
         return rc;
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     char gen[GEN_TEXT], key[KEY_MAX];
+    int lock = -1;
+    /* Not between a removal's look for a hold and its end. */
+    rc = s->backend->ops->lock(s->backend, op, id, &lock, err);
+    if (rc)
+        return error_wrap(err, "hold %s", id);
     rc = store_get_meta(s, op, id, &meta, gen, err);
     layout_hold(id, key);
     if (!rc)
         rc = s->backend->ops->put(s->backend, op, key, "held\n", 5, err);
+    s->backend->ops->unlock(s->backend, id, lock);
     return rc ? error_wrap(err, "hold %s", id) : CAIRN_OK;
 }
 

@@ -22,7 +22,7 @@ struct mover {
     const struct pack_set *from;
     struct pack_writer *writer;
     struct chunk_ctx *ctx;
-    uint8_t *plain, *stored;
+    uint8_t *plain;
     struct moved *slots; /* open addressing, cap is a power of two */
     size_t n, cap;
     uint64_t bytes;
@@ -40,8 +40,7 @@ int mover_new(struct cairn_store *s, const struct cairn_op *op, const struct pac
     mv->cap = 256;
     mv->slots = calloc(mv->cap, sizeof(*mv->slots));
     mv->plain = malloc(s->format.chunk_size);
-    mv->stored = malloc(codec_bound(s->format.chunk_size));
-    if (!mv->slots || !mv->plain || !mv->stored)
+    if (!mv->slots || !mv->plain)
         return error_oom(err, "moving chunks");
     int rc = pack_writer_new(s, op, &mv->writer, err);
     if (!rc)
@@ -59,7 +58,6 @@ void mover_free(struct mover *mv)
     chunk_ctx_put(mv->store, mv->ctx);
     free(mv->slots);
     free(mv->plain);
-    free(mv->stored);
     free(mv);
 }
 
@@ -111,12 +109,12 @@ static int copy_chunk(struct mover *mv, struct chunk *c, const uint8_t *xxh,
     memcpy(m.pack, c->loc.pack, PACK_ID_LEN);
     size_t len;
     int rc = chunk_read(s, mv->op, mv->ctx, c, xxh, mv->plain, s->format.chunk_size, 0, &len, err);
-    if (!rc)
-        rc = chunk_read_stored(s, mv->op, &c->loc, mv->stored, err);
     if (rc)
         return rc;
     c->loc.plain_len = (uint32_t)len;
-    rc = pack_writer_add(mv->writer, c, mv->stored, c->loc.stored_len, err);
+    /* The very bytes that were verified: those of another read need not be the same. */
+    const uint8_t *stored = c->loc.encoding == CHUNK_RAW ? mv->plain : mv->ctx->stored;
+    rc = pack_writer_add(mv->writer, c, stored, c->loc.stored_len, err);
     if (rc)
         return rc;
     m.to = c->loc;
