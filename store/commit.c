@@ -15,8 +15,9 @@ static int put_manifest(struct commit *c, const struct manifest *m, int64_t *whe
     layout_export(c->id, c->gen, key);
     size_t len;
     const uint8_t *data = manifest_bytes(m, &len);
-    int rc = c->store->backend->ops->put(c->store->backend, c->op, key, data, len, err);
+    /* Before the put: the store may stamp it as early as now, however long the put takes. */
     *when = clock_boottime();
+    int rc = c->store->backend->ops->put(c->store->backend, c->op, key, data, len, err);
     return rc ? error_wrap(err, "writing the manifest") : CAIRN_OK;
 }
 

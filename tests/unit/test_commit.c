@@ -1,0 +1,147 @@
+/* The time bounds of a commit, on a clock that the test moves: clock_boottime is wrapped by the
+ * linker (see meson.build). */
+#include "base/clock.h"
+#include "store/commit.h"
+#include "tests/lib/kit.h"
+
+#include <string.h>
+
+static struct cairn_error err;
+static struct kit k;
+static int64_t skew;
+
+int64_t __real_clock_boottime(void);
+int64_t __wrap_clock_boottime(void);
+int64_t __wrap_clock_boottime(void)
+{
+    return __real_clock_boottime() + skew;
+}
+
+/* What happens before each listing of gc/closed/ and each put of a manifest: time passes. */
+static int64_t at_check[4], at_put[4];
+/* Where nothing locks, the packs are looked at once before the manifest is written, too. */
+static unsigned checks, writes, extra;
+
+static int on_list(void *ctx, struct backend *b, const char *prefix, struct cairn_error *e)
+{
+    (void)ctx;
+    (void)b;
+    (void)e;
+    if (strcmp(prefix, LAYOUT_CLOSED) == 0) {
+        skew += checks >= extra && checks < extra + 4 ? at_check[checks - extra] : 0;
+        checks++;
+    }
+    return CAIRN_OK;
+}
+
+static int on_put(void *ctx, struct backend *b, const char *key, struct cairn_error *e)
+{
+    (void)ctx;
+    (void)b;
+    (void)e;
+    if (strstr(key, "/export-")) {
+        skew += writes < 4 ? at_put[writes] : 0;
+        writes++;
+    }
+    return CAIRN_OK;
+}
+
+static void start(bool mem)
+{
+    kit_start(&k, &(struct kit_options){.mem = mem});
+    kit_sample(&k, "one", 1);
+    memset(at_check, 0, sizeof(at_check));
+    memset(at_put, 0, sizeof(at_put));
+    skew = 0;
+    checks = writes = 0;
+    extra = mem;
+    kit_hook(&k, &(struct kit_hooks){.before_list = on_list, .before_put = on_put});
+}
+
+static void end(unsigned want_checks, unsigned want_puts)
+{
+    ck_ok(kit_publish(&k, CK_A, "one", NULL, NULL, &err));
+    ck_assert_uint_eq(checks, want_checks + extra);
+    ck_assert_uint_eq(writes, want_puts);
+    kit_same(&k, CK_A, "one");
+    kit_stop(&k);
+}
+
+START_TEST(test_commit__a_quick_one_writes_and_checks_once)
+{
+    start(false);
+    end(1, 1);
+}
+END_TEST
+
+START_TEST(test_commit__a_check_that_took_more_than_ten_minutes_is_made_again)
+{
+    start(false);
+    at_check[0] = COMMIT_CHECK_MAX_NS + NS_PER_S;
+    at_check[1] = COMMIT_CHECK_MAX_NS + NS_PER_S;
+    end(3, 1);
+}
+END_TEST
+
+START_TEST(test_commit__a_check_that_took_less_counts)
+{
+    start(true);
+    at_check[0] = COMMIT_CHECK_MAX_NS - 60 * NS_PER_S;
+    end(1, 1);
+}
+END_TEST
+
+/* The slow check makes the manifest old: it is written again before the next check. */
+START_TEST(test_commit__a_manifest_older_than_an_hour_is_written_again)
+{
+    start(true);
+    at_check[0] = COMMIT_MANIFEST_MAX_NS + NS_PER_S;
+    end(2, 2);
+}
+END_TEST
+
+/* The store may have stamped it at any time of a slow put. */
+START_TEST(test_commit__a_manifest_whose_writing_took_an_hour_is_written_again)
+{
+    start(false);
+    at_put[0] = COMMIT_MANIFEST_MAX_NS + NS_PER_S;
+    end(1, 2);
+}
+END_TEST
+
+static struct cairn_cancel *cancel;
+static int cancel_late(void *ctx, struct backend *b, const char *prefix, struct cairn_error *e)
+{
+    (void)ctx;
+    (void)b;
+    (void)e;
+    if (strcmp(prefix, LAYOUT_CLOSED) == 0) {
+        skew += COMMIT_CHECK_MAX_NS + NS_PER_S;
+        if (++checks == 20)
+            cairn_cancel_fire(cancel);
+    }
+    return CAIRN_OK;
+}
+
+START_TEST(test_commit__a_check_that_is_never_quick_enough_ends_with_the_op)
+{
+    start(true);
+    kit_hook(&k, &(struct kit_hooks){.before_list = cancel_late});
+    ck_ok(cairn_cancel_new(&cancel, &err));
+    struct cairn_op op;
+    cairn_op_init(&op, -1, cancel);
+    struct cairn_publish_options o = {.from = kit_path(&k, "one", NULL)};
+    ck_fails(cairn_publish(k.s, &op, CK_A, &o, &k.result, &err), CAIRN_CANCELLED);
+    ck_assert_uint_eq(checks, 20);
+    ck_assert_int_eq(kit_opens(&k, CK_A), CAIRN_NOT_FOUND);
+    cairn_cancel_free(cancel);
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(commit, test_commit__a_quick_one_writes_and_checks_once,
+             test_commit__a_check_that_took_more_than_ten_minutes_is_made_again,
+             test_commit__a_check_that_took_less_counts,
+             test_commit__a_manifest_older_than_an_hour_is_written_again,
+             test_commit__a_manifest_whose_writing_took_an_hour_is_written_again,
+             test_commit__a_check_that_is_never_quick_enough_ends_with_the_op)
