@@ -192,6 +192,15 @@ static void run_batch(struct pool_work *work, unsigned worker)
 
 /* ---- The caller's thread --------------------------------------------------------------------- */
 
+/* Some file systems (NFS) tell only here that bytes which were written are lost. */
+static void close_file(struct batch *b)
+{
+    if (close(b->fd) != 0 && errno != EINTR && !b->rc) {
+        int e = errno;
+        b->rc = error_sys(&b->err, e, "writing %s", b->f->r->paths[b->file]);
+    }
+}
+
 static struct batch *wait_oldest(struct fetch *f)
 {
     struct batch *b = &f->ring[f->head];
@@ -200,7 +209,7 @@ static struct batch *wait_oldest(struct fetch *f)
     f->head = (f->head + 1) % f->ring_n;
     f->used--;
     if (b->closes)
-        close(b->fd);
+        close_file(b);
     return b;
 }
 
