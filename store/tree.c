@@ -13,56 +13,123 @@
 
 #define ASIDE_MARK ".cairn-"
 
-/* Names are read in rounds, so that removing entries cannot make readdir skip others. */
-static int remove_children(int fd, struct cairn_error *err)
+/* A tree is removed with few descriptors and a flat stack, however deep it is: whatever folder is
+ * not empty is moved up to the top of the tree, to be emptied from there. */
+struct remover {
+    int top;        /* the folder at the top, borrowed */
+    uint64_t moved; /* number of the next folder moved up */
+    struct cairn_error *err;
+};
+
+static int cannot_remove(struct remover *r, int sys_errno, const char *name)
 {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    CLEANUP_DIR DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    return error_sys(r->err, sys_errno, "removing %s", name);
+}
+
+static bool is_taken(int sys_errno)
+{
+    return sys_errno == ENOTEMPTY || sys_errno == EEXIST;
+}
+
+static int move_up(struct remover *r, int dir, const char *name)
+{
+    for (;;) {
+        char to[32];
+        snprintf(to, sizeof(to), ".cairn-%llu", (unsigned long long)r->moved++);
+        if (renameat(dir, name, r->top, to) == 0 || errno == ENOENT)
+            return CAIRN_OK;
+        if (!is_taken(errno) && errno != ENOTDIR)
+            return cannot_remove(r, errno, name);
+    }
+}
+
+/* name goes, or is a folder that is not empty: *full. */
+static int remove_name(struct remover *r, int dir, const char *name, bool *full)
+{
+    *full = false;
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return CAIRN_OK;
+    if (errno != EISDIR && errno != EPERM)
+        return cannot_remove(r, errno, name);
+    if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return CAIRN_OK;
+    *full = is_taken(errno);
+    return *full ? CAIRN_OK : cannot_remove(r, errno, name);
+}
+
+/* Call fn for each name until a whole round finds none: removing entries may make readdir skip
+ * others. fd is transferred. */
+static int each_name(struct remover *r, int fd, int (*fn)(struct remover *, int, const char *))
+{
+    CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         int e = errno;
-        if (copy >= 0)
-            close(copy);
-        return error_sys(err, e, "reading a folder to remove");
+        if (fd >= 0)
+            close(fd);
+        return error_sys(r->err, e, "reading a folder to remove");
     }
-    bool removed = true;
-    while (removed) {
-        removed = false;
+    bool found = true;
+    while (found) {
+        found = false;
         rewinddir(dir);
         const struct dirent *d;
         while ((errno = 0, d = readdir(dir))) {
             if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                 continue;
-            int rc = tree_remove(fd, d->d_name, err);
+            int rc = fn(r, dirfd(dir), d->d_name);
             if (rc)
                 return rc;
-            removed = true;
+            found = true;
         }
         if (errno) {
             int e = errno;
-            return error_sys(err, e, "reading a folder to remove");
+            return error_sys(r->err, e, "reading a folder to remove");
         }
     }
     return CAIRN_OK;
 }
 
+static int remove_below(struct remover *r, int dir, const char *name)
+{
+    bool full;
+    int rc = remove_name(r, dir, name, &full);
+    return rc || !full ? rc : move_up(r, dir, name);
+}
+
+static int open_folder(int dir, const char *name)
+{
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int remove_at_top(struct remover *r, int dir, const char *name)
+{
+    bool full;
+    int rc = remove_name(r, dir, name, &full);
+    if (rc || !full)
+        return rc;
+    int fd = open_folder(dir, name);
+    if (fd < 0)
+        return errno == ENOENT ? CAIRN_OK : cannot_remove(r, errno, name);
+    rc = each_name(r, fd, remove_below);
+    return rc ? rc : remove_name(r, dir, name, &full);
+}
+
 int tree_remove(int dir, const char *name, struct cairn_error *err)
 {
-    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
-        return CAIRN_OK;
-    if (errno != EISDIR && errno != EPERM) {
-        int e = errno;
-        return error_sys(err, e, "removing %s", name);
-    }
-    CLEANUP_FD int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-        int e = errno;
-        return e == ENOENT ? CAIRN_OK : error_sys(err, e, "removing %s", name);
-    }
-    int rc = remove_children(fd, err);
-    if (!rc && unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
-        int e = errno;
-        rc = error_sys(err, e, "removing %s", name);
-    }
+    struct remover r = {.top = -1, .err = err};
+    bool full;
+    int rc = remove_name(&r, dir, name, &full);
+    if (rc || !full)
+        return rc;
+    CLEANUP_FD int fd = open_folder(dir, name);
+    if (fd < 0)
+        return errno == ENOENT ? CAIRN_OK : cannot_remove(&r, errno, name);
+    r.top = fd;
+    rc = each_name(&r, open_folder(fd, "."), remove_at_top);
+    if (!rc)
+        rc = remove_name(&r, dir, name, &full);
+    if (!rc && full)
+        rc = error_set(err, CAIRN_BUSY, ENOTEMPTY, "removing %s: others put files into it", name);
     return rc;
 }
 
