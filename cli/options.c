@@ -49,8 +49,8 @@ static const struct definition definitions[OPTION_COUNT_] = {
                             .help = "default zstd"},
     [OPTION_FROM] = {"from", 0, KIND_TEXT, "DIR", .help = "folder that holds the export's files"},
     [OPTION_META] = {"meta", 0, KIND_TEXT, "FILE",
-                     .help = "file of the meta; - is standard "
-                             "input, or output for fetch"},
+                     .help = "file of the meta (fetch: to write it to); - is standard input "
+                             "(fetch: output)"},
     [OPTION_PARENT] = {"parent", 0, KIND_ID, "ID",
                        .help = "a record of which most chunks are unchanged: much faster"},
     [OPTION_DIGEST] = {"digest", 0, KIND_FLAG,
@@ -345,8 +345,10 @@ int options_help(const struct command *commands, size_t n, struct buf *out, stru
         rc = help_list(UINT32_MAX, 0, OPTION_CHUNK_SIZE, out, err);
     if (!rc)
         rc = buf_addf(out, err,
-                      "\ncairn COMMAND --help tells more of a command. Exit codes: 0 done, 1 "
-                      "failed, 2 usage,\n3 not found, 4 busy, 5 timeout, 6 corrupt, 7 no space, 8 "
-                      "transient, 130 interrupted.\n");
+                      "\nAn ID is ck_ and 16 (a checkpoint, published once), or tp_ and 32 (a "
+                      "template),\nlower-case hex digits. cairn COMMAND --help tells more of a "
+                      "command, man cairn all.\nExit codes: 0 done, 1 failed, 2 usage, 3 not "
+                      "found, 4 busy, 5 timeout, 6 corrupt,\n7 no space, 8 transient, 130 "
+                      "interrupted.\n");
     return rc;
 }
