@@ -73,8 +73,10 @@ static int list_one(void *ctx, const char *id, struct cairn_error *err)
     struct cairn_error e;
     int rc = read_header(l->s, l->op, id, gen, &info, &e);
     /* A template may be published again between the reads of meta.json and of its manifest. */
-    if (rc == CAIRN_NOT_FOUND)
+    if (rc == CAIRN_NOT_FOUND) {
+        gen[0] = 0;
         rc = read_header(l->s, l->op, id, gen, &info, &e);
+    }
     if (rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED || rc == CAIRN_INTERNAL)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
     if (rc == CAIRN_NOT_FOUND && !gen[0])
