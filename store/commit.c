@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/step.h"
+#include "base/util.h"
 #include "store/tomb.h"
 
 #include <errno.h>
@@ -44,16 +45,40 @@ static int closed_packs(struct cairn_store *s, const struct cairn_op *op, const 
     return rc;
 }
 
+/* For each pack that m names where the last of m's chunks in it ends; owned by the caller. */
+static int pack_ends(const struct manifest *m, uint64_t **out, struct cairn_error *err)
+{
+    const struct manifest_info *info = manifest_info(m);
+    uint64_t *ends = calloc((size_t)info->n_packs + 1, sizeof(*ends));
+    if (!ends)
+        return error_oom(err, "packs of a manifest");
+    for (uint32_t i = 0; i < info->n_chunks; i++) {
+        struct chunk c;
+        manifest_chunk(m, i, &c);
+        uint64_t end = (uint64_t)c.loc.offset + c.loc.stored_len;
+        uint64_t *of_pack = &ends[manifest_chunk_pack(m, i)];
+        *of_pack = end > *of_pack ? end : *of_pack;
+    }
+    *out = ends;
+    return CAIRN_OK;
+}
+
 int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
                        struct pack_set *bad, struct cairn_error *err)
 {
+    CLEANUP_FREE uint64_t *ends = NULL;
     int rc = closed_packs(s, op, m, bad, err);
+    if (!rc)
+        rc = pack_ends(m, &ends, err);
     for (uint32_t i = 0; !rc && i < manifest_info(m)->n_packs; i++) {
         char key[KEY_MAX];
         layout_pack(manifest_pack(m, i), key);
-        bool exists;
-        rc = backend_exists(s->backend, op, key, &exists, err);
-        if (!rc && !exists)
+        struct backend_stat st;
+        struct cairn_error e;
+        rc = s->backend->ops->stat(s->backend, op, key, &st, &e);
+        if (rc && rc != CAIRN_NOT_FOUND)
+            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+        else if (rc || st.size < ends[i])
             rc = pack_set_add(bad, manifest_pack(m, i), err);
     }
     return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;

@@ -39,7 +39,7 @@ CAIRN_MUST_CHECK int commit_run(struct commit *c, const struct manifest *m, stru
 /* After a failed attempt: take away what it left, as far as that is safe. Never fails. */
 void commit_abandon(struct commit *c);
 
-/* Which of the packs that m names a collector has closed, or are gone. */
+/* Which of the packs that m names a collector has closed, are gone, or end before m's chunks do. */
 CAIRN_MUST_CHECK int commit_check_packs(struct cairn_store *s, const struct cairn_op *op,
                                         const struct manifest *m, struct pack_set *bad,
                                         struct cairn_error *err);

@@ -152,6 +152,24 @@ START_TEST(test_chunk_io__what_was_found_damaged_is_stored_again)
 }
 END_TEST
 
+/* ---- commit.c ---- */
+
+START_TEST(test_commit__a_pack_that_was_cut_short_is_stored_again)
+{
+    kit_start(&k, NULL);
+    kit_fill(&k, "x", "a", 200000, 0, 1);
+    ck_ok(kit_publish(&k, CK_A, "x", META_A, NULL, &err));
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", k.root, kit_first(&k, "packs/"));
+    ck_assert_int_eq(truncate(path, 5000), 0);
+    kit_reopen(&k);
+    ck_ok(kit_publish(&k, CK_B, "x", META_B, CK_A, &err));
+    kit_same(&k, CK_B, "x");
+    ck_fails(kit_fork(&k, CK_A, CK_C, NULL, &err), CAIRN_CORRUPT);
+    kit_stop(&k);
+}
+END_TEST
+
 /* ---- backend_dir_record.c ---- */
 
 /* A writer was killed between the rename of meta.json and the fsync of its folder, whose mark is
@@ -198,5 +216,6 @@ END_TEST
 TESTING_MAIN(distrust, test_relocate__stores_only_bytes_that_were_verified,
              test_fetch__follows_a_manifest_that_numbers_its_chunks_anew,
              test_chunk_io__what_was_found_damaged_is_stored_again,
+             test_commit__a_pack_that_was_cut_short_is_stored_again,
              test_backend_dir_record__lock_makes_durable_what_a_killed_writer_committed,
              test_hold__is_not_promised_while_a_writer_is_at_work)
