@@ -176,12 +176,13 @@ int packs_mark(struct gc_run *run, const struct roots *r, struct cairn_error *er
 void packs_count(struct gc_run *run, const struct roots *r)
 {
     struct cairn_gc_result *out = run->result;
-    out->packs_scanned = out->waiting_closed = out->waiting_dead = 0;
+    uint64_t present = 0;
+    out->waiting_closed = out->waiting_dead = 0;
     out->next_ns = -1;
     for (size_t i = 0; i < r->n_packs; i++) {
         const struct roots_pack *p = &r->packs[i];
         int64_t due;
-        out->packs_scanned += p->present;
+        present += p->present;
         if (plan_pack(run, p, &due) != PLAN_PACK_WAIT)
             continue;
         if (p->dead)
@@ -192,4 +193,5 @@ void packs_count(struct gc_run *run, const struct roots *r)
         if (out->next_ns < 0 || in < out->next_ns)
             out->next_ns = in;
     }
+    out->packs_scanned = present > out->packs_scanned ? present : out->packs_scanned;
 }
