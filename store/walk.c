@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +27,39 @@ const char *walk_shown(const char *path, size_t len, char out[WALK_SHOWN])
     return out;
 }
 
+/* The same, name by name. What is moved out of the export meanwhile may still be reached through
+ * a folder that was opened before: then it is not the file that was found (walk_unchanged). */
+static int open_by_names(int dir, const char *path, int flags)
+{
+    CLEANUP_FD int held = -1;
+    for (int at = dir;;) {
+        char name[NAME_MAX + 1];
+        size_t n = strcspn(path, "/");
+        if (n > NAME_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(name, path, n);
+        name[n] = 0;
+        path += n + (path[n] == '/');
+        int fd = openat(at, name, *path ? O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC : flags);
+        if (fd < 0 || !*path)
+            return fd;
+        util_closep(&held);
+        at = held = fd;
+    }
+}
+
 /* Every component is resolved beneath dir and none may be a link. O_NONBLOCK: something may have
  * put a fifo in the place of a file meanwhile. */
 static int open_beneath(int dir, const char *path, int flags)
 {
-    struct open_how how = {
-        .flags = (uint64_t)(flags | O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY),
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+    flags |= O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    struct open_how how = {.flags = (uint64_t)(unsigned)flags,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+    /* Absent before Linux 5.6, and refused with EPERM by old container runtimes. */
+    return fd < 0 && (errno == ENOSYS || errno == EPERM) ? open_by_names(dir, path, flags) : fd;
 }
 
 static const char *kind_of(mode_t mode)

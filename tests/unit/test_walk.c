@@ -6,12 +6,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 
@@ -415,6 +420,64 @@ START_TEST(test_walk__shown_paths_are_cut_and_escaped)
 }
 END_TEST
 
+/* openat2 is refused from here on, in this process. */
+static void forbid_openat2(int e)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)e),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {ARRAY_SIZE(code), code};
+    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0), 0);
+    ck_assert_int_eq(syscall(SYS_openat2, -1, ".", NULL, 0), -1);
+    ck_assert_int_eq(errno, e);
+}
+
+static void walk_without_openat2(int e)
+{
+    start();
+    folder("a");
+    folder("a/b");
+    write_file("a/b/deep", "deep");
+    write_file("top", "top");
+    struct walk w;
+    forbid_openat2(e);
+    ck_ok(walk_run(root, NULL, &w, &err));
+    ck_assert_uint_eq(w.n, 2);
+    for (size_t i = 0; i < w.n; i++) {
+        char text[8] = "";
+        int fd;
+        ck_ok(walk_open(&w, i, &fd, &err));
+        ck_assert_int_eq(util_pread_full(fd, text, sizeof(text), 0), (ssize_t)w.files[i].size);
+        ck_assert_str_eq(text, i ? "top" : "deep");
+        close(fd);
+    }
+    /* No link is followed, wherever it is. */
+    int fd;
+    ck_assert_int_eq(renameat(root_fd, "a", root_fd, "elsewhere"), 0);
+    ck_assert_int_eq(symlinkat("elsewhere", root_fd, "a"), 0);
+    ck_fails(walk_open(&w, 0, &fd, &err), CAIRN_BUSY);
+    ck_assert_int_eq(unlinkat(root_fd, "top", 0), 0);
+    ck_assert_int_eq(symlinkat("elsewhere/b/deep", root_fd, "top"), 0);
+    ck_fails(walk_open(&w, 1, &fd, &err), CAIRN_BUSY);
+    walk_release(&w);
+}
+
+START_TEST(test_walk__goes_name_by_name_where_openat2_is_missing)
+{
+    walk_without_openat2(ENOSYS);
+}
+END_TEST
+
+START_TEST(test_walk__goes_name_by_name_where_openat2_is_forbidden)
+{
+    walk_without_openat2(EPERM);
+}
+END_TEST
+
 TESTING_MAIN(walk, test_walk__finds_every_file_in_the_order_of_bytes,
              test_walk__a_link_of_any_kind_is_refused,
              test_walk__what_is_no_file_is_refused_by_name,
@@ -425,4 +488,6 @@ TESTING_MAIN(walk, test_walk__finds_every_file_in_the_order_of_bytes,
              test_walk__a_file_that_is_not_what_was_found_is_busy,
              test_walk__a_folder_swapped_for_a_link_leads_nowhere,
              test_walk__a_race_ends_in_a_refusal_and_never_outside, test_walk__a_spent_op_is_seen,
-             test_walk__shown_paths_are_cut_and_escaped)
+             test_walk__shown_paths_are_cut_and_escaped,
+             test_walk__goes_name_by_name_where_openat2_is_missing,
+             test_walk__goes_name_by_name_where_openat2_is_forbidden)
