@@ -83,12 +83,17 @@ static bool may_be_closed(const struct gc_run *run, const struct roots_pack *p)
            gc_is_older(run, p->mtime_ns, run->t.young);
 }
 
+bool plan_is_sparse(const struct roots_pack *p, uint64_t live)
+{
+    return live + ROOTS_OVERHEAD < p->size / 2;
+}
+
 bool plan_pack_sparse(const struct gc_run *run, const struct roots_pack *p, bool *count)
 {
     *count = false;
-    if (!may_be_closed(run, p) || p->live_min >= p->size / 2)
+    if (!may_be_closed(run, p) || !plan_is_sparse(p, p->live_min))
         return false;
-    *count = p->live_max >= p->size / 2;
+    *count = !plan_is_sparse(p, p->live_max);
     return true;
 }
 

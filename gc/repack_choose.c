@@ -42,7 +42,7 @@ static int count_manifest(struct counts *c, const struct roots_manifest *m, stru
             continue;
         rc = seen_add(&c->seen, k.loc.pack, k.loc.offset, &fresh, err);
         if (!rc && fresh)
-            c->live[p - c->r->packs] += k.loc.stored_len;
+            c->live[p - c->r->packs] += roots_footprint(&k.loc);
     }
     gc_progress(c->run, 1, m->size);
     return rc;
@@ -90,7 +90,7 @@ static int close_sparse(struct counts *c, bool counted, size_t *left, struct cai
         const struct roots_pack *p = &c->r->packs[i];
         bool needs_count;
         if (!plan_pack_sparse(c->run, p, &needs_count) || needs_count != counted ||
-            (counted && c->live[i] >= p->size / 2))
+            (counted && !plan_is_sparse(p, c->live[i])))
             continue;
         (*left)--;
         rc = packs_close(c->run, p, "less than half of it is needed", err);

@@ -11,7 +11,9 @@
 #ifndef CAIRN_GC_ROOTS_H
 #define CAIRN_GC_ROOTS_H
 
+#include "base/util.h"
 #include "gc/run.h"
+#include "store/pack.h"
 
 struct roots_pack {
     uint8_t id[PACK_ID_LEN];
@@ -21,7 +23,7 @@ struct roots_pack {
     uint32_t refs;  /* manifests that name it, of any kind */
     uint64_t size;
     int64_t mtime_ns, closed_ns, dead_ns;
-    /* Stored bytes that manifests need of it: at least the most that one needs, at most the sum. */
+    /* Bytes that manifests need of it: at least the most that one needs, at most the sum. */
     uint64_t live_min, live_max;
     uint64_t refs_sum; /* tells sets of manifests apart */
 };
@@ -30,6 +32,16 @@ struct roots_use {
     uint32_t pack; /* number in packs */
     uint64_t live;
 };
+
+/* What a chunk takes of its pack: raw ones begin at aligned places, and each has its line in the
+ * index. Counted so, a pack all of whose chunks are needed is alive to the last byte but for its
+ * head and end (ROOTS_OVERHEAD), and is never repacked into one that looks the same. */
+#define ROOTS_OVERHEAD ((uint64_t)PACK_RAW_ALIGN + PACK_TRAILER_LEN)
+static inline uint64_t roots_footprint(const struct chunk_loc *loc)
+{
+    uint64_t len = loc->stored_len;
+    return PACK_ENTRY_LEN + (loc->encoding == CHUNK_RAW ? align_up(len, PACK_RAW_ALIGN) : len);
+}
 
 struct roots_manifest {
     uint32_t record;

@@ -56,7 +56,7 @@ static int uses_of(const struct manifest *m, struct sweep_manifest *out, struct 
     for (uint32_t i = 0; i < info->n_chunks; i++) {
         struct chunk c;
         manifest_chunk(m, i, &c);
-        out->uses[manifest_chunk_pack(m, i)].live += c.loc.stored_len;
+        out->uses[manifest_chunk_pack(m, i)].live += roots_footprint(&c.loc);
     }
     return CAIRN_OK;
 }

@@ -22,7 +22,7 @@ CAIRN_MUST_CHECK int sweep_db_open(const struct cairn_store *s, struct sweep_db 
 /* Keeps what was remembered so far. NULL is allowed. */
 void sweep_db_close(struct sweep_db *db);
 
-/* A pack that a manifest names, and the stored bytes of its chunks there. */
+/* A pack that a manifest names, and the bytes that its chunks take there. */
 struct sweep_use {
     uint8_t pack[PACK_ID_LEN];
     uint64_t live;

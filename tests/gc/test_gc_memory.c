@@ -23,7 +23,7 @@ static void three_records(struct world *w)
     backend_fault_clear(w->b);
 }
 
-static unsigned gets(struct world *w)
+static unsigned reads(struct world *w)
 {
     backend_fault_clear(w->b);
     world_sweep(w);
@@ -34,14 +34,14 @@ START_TEST(test_gc_memory__a_known_object_is_not_read_again)
 {
     struct world w;
     three_records(&w);
-    ck_assert_uint_eq(gets(&w), 6);
-    ck_assert_uint_eq(gets(&w), 0);
+    ck_assert_uint_eq(reads(&w), 6);
+    ck_assert_uint_eq(reads(&w), 0);
     /* One that changed is. */
     world_advance(&w, HOUR);
     world_publish(&w, TP_A, "two", 4, 50000);
     world_advance(&w, HOUR / 2);
-    ck_assert_uint_eq(gets(&w), 2);
-    ck_assert_uint_eq(gets(&w), 0);
+    ck_assert_uint_eq(reads(&w), 2);
+    ck_assert_uint_eq(reads(&w), 0);
     world_release(&w);
 }
 END_TEST
@@ -64,11 +64,11 @@ START_TEST(test_gc_memory__what_was_written_just_now_is_not_remembered)
     three_records(&w);
     world_sweep(&w);
     world_publish(&w, CK_C, NULL, 4, 50000);
-    ck_assert_uint_eq(gets(&w), 2);
-    ck_assert_uint_eq(gets(&w), 2);
+    ck_assert_uint_eq(reads(&w), 2);
+    ck_assert_uint_eq(reads(&w), 2);
     world_advance(&w, 2 * SECOND);
-    ck_assert_uint_eq(gets(&w), 2);
-    ck_assert_uint_eq(gets(&w), 0);
+    ck_assert_uint_eq(reads(&w), 2);
+    ck_assert_uint_eq(reads(&w), 0);
     world_release(&w);
 }
 END_TEST
@@ -123,7 +123,7 @@ START_TEST(test_gc_memory__a_damaged_file_is_replaced_and_deletes_nothing)
         CLEANUP_FREE char *after = world_picture(&w);
         ck_assert_str_eq(before, after);
         ck_assert_uint_eq(w.result.records, 3);
-        ck_assert_uint_eq(gets(&w), 0);
+        ck_assert_uint_eq(reads(&w), 0);
     }
     world_verify(&w);
     world_release(&w);
