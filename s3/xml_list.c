@@ -270,7 +270,7 @@ int xml_list_parse(const void *data, size_t len, struct s3_page *page, struct ca
     int rc = parse_page(data, len, page, &url, err);
     if (!rc && page->n && memchr(data, '\r', len))
         drop_places(page); /* a reader of XML makes a line feed of it, in a token too */
-    if (rc != CAIRN_TRANSIENT)
+    if (rc != CAIRN_TRANSIENT || !len)
         return rc;
     /* Ceph's gateway repeats prefix, start and token as raw bytes beside keys that are encoded. The
      * keys are what counts, and none of them is touched by this; the token is not to be trusted

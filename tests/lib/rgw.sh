@@ -56,7 +56,8 @@ launch() { # NAME COMMAND...
             fd=${fd##*/}
             [ "$fd" -gt 2 ] 2>/dev/null && eval "exec $fd>&-" 2>/dev/null
         done
-        exec "$@" </dev/null >>"$dir/log/$name.out" 2>&1
+        # A session of its own: whoever ends the caller's process group does not end the gateway.
+        exec setsid "$@" </dev/null >>"$dir/log/$name.out" 2>&1
     ) &
     echo $! >"$dir/$name.pid"
 }
@@ -180,6 +181,8 @@ S3_ENDPOINT=http://127.0.0.1:$port
 S3_BUCKET=$bucket
 AWS_ACCESS_KEY_ID=$access
 AWS_SECRET_ACCESS_KEY=$secret
+RGW_DIR=$dir
+RGW_SH=$(realpath "$0")
 END
     cat "$dir/env"
 }
