@@ -13,17 +13,24 @@ void current_release(struct current *c)
     *c = (struct current){0};
 }
 
-/* A meta.json without its export: a removal that was cut short, or a loss. */
-static int without_export(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                          struct current *c, struct cairn_error *err)
+int current_is_dying(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                     const char *gen, bool *dying, struct cairn_error *err)
 {
     CLEANUP_TOMB struct tomb t = {0};
     bool exists;
     int rc = tomb_get_or_empty(s, op, id, &t, &exists, err);
-    if (rc)
+    *dying = !rc && tomb_has_gen(&t, gen);
+    return rc;
+}
+
+/* A meta.json without its export: a removal that was cut short, or a loss. */
+static int without_export(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                          struct current *c, struct cairn_error *err)
+{
+    bool dying;
+    int rc = current_is_dying(s, op, id, c->gen, &dying, err);
+    if (rc || !dying)
         return rc;
-    if (!tomb_has_gen(&t, c->gen))
-        return CAIRN_OK;
     *c = (struct current){0};
     return remove_record(s, op, id, err);
 }

@@ -18,6 +18,12 @@ CAIRN_MUST_CHECK int current_load(struct cairn_store *s, const struct cairn_op *
 void current_release(struct current *c);
 #define CLEANUP_CURRENT __attribute__((cleanup(current_release)))
 
+/* Whether a removal of generation gen, which is committed, was begun and not finished: a sweep may
+ * finish it at any time, so who finds there what it was to publish must publish it all the same. */
+CAIRN_MUST_CHECK int current_is_dying(struct cairn_store *s, const struct cairn_op *op,
+                                      const char *id, const char *gen, bool *dying,
+                                      struct cairn_error *err);
+
 /* Busy unless generation gen may be committed as the next one of id: a checkpoint is committed
  * once. */
 CAIRN_MUST_CHECK int current_allows(const struct current *c, const char *id, const char *gen,

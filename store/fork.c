@@ -36,13 +36,15 @@ static int fork_target(struct commit *c, const struct manifest *source, bool *do
     c->committed = true;
     if (!current.manifest)
         return CAIRN_OK;
-    *done = true;
-    if (manifest_same_export(current.manifest, source))
-        return CAIRN_OK;
-    return error_set(err, CAIRN_INVALID, EEXIST,
-                     "%s has this meta.json already (generation %s) with another export: each "
-                     "generation needs its own meta.json",
-                     c->id, c->gen);
+    if (!manifest_same_export(current.manifest, source))
+        return error_set(err, CAIRN_INVALID, EEXIST,
+                         "%s has this meta.json already (generation %s) with another export: each "
+                         "generation needs its own meta.json",
+                         c->id, c->gen);
+    bool dying;
+    rc = current_is_dying(c->store, c->op, c->id, c->gen, &dying, err);
+    *done = !rc && !dying;
+    return rc;
 }
 
 static int fork_locked(struct commit *c, const char *id, struct cairn_error *err)

@@ -94,8 +94,16 @@ static int look_at_current(struct publish *p, bool *done)
         p->commit.committed = true;
         return CAIRN_OK;
     }
-    *done = true;
-    return compare(p);
+    rc = compare(p);
+    bool dying;
+    if (!rc)
+        rc = current_is_dying(p->s, p->op, p->id, p->gen, &dying, p->err);
+    if (rc)
+        return rc;
+    *done = !dying;
+    p->commit.committed = dying;
+    p->result->unchanged = !dying;
+    return CAIRN_OK;
 }
 
 static int load_parent(struct publish *p)
