@@ -7,6 +7,7 @@
 #define CAIRN_STORE_MANIFEST_H
 
 #include "base/buf.h"
+#include "base/op.h"
 #include "store/chunk.h"
 
 #define MANIFEST_VERSION     1
@@ -57,7 +58,8 @@ void manifest_freep(struct manifest **m);
 /* Compute the content key of every file again; corrupt if one is wrong. For verify: decode does not
  * do it, since it takes as long as the files have chunks, which a small manifest may claim many of.
  */
-CAIRN_MUST_CHECK int manifest_check_content(const struct manifest *m, struct cairn_error *err);
+CAIRN_MUST_CHECK int manifest_check_content(const struct manifest *m, const struct cairn_op *op,
+                                            struct cairn_error *err);
 
 const struct manifest_info *manifest_info(const struct manifest *m);
 /* The whole encoded form, borrowed. */

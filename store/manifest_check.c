@@ -219,8 +219,8 @@ int manifest_check_tables(const struct manifest *m, struct cairn_error *err)
 
 /* ---- Content keys ---------------------------------------------------------------------------- */
 
-static int check_content(const struct manifest *m, struct sha256 *h, uint32_t i,
-                         struct cairn_error *err)
+static int check_content(const struct manifest *m, const struct cairn_op *op, struct sha256 *h,
+                         uint32_t i, struct cairn_error *err)
 {
     struct manifest_file f;
     manifest_file(m, i, &f);
@@ -230,6 +230,8 @@ static int check_content(const struct manifest *m, struct sha256 *h, uint32_t i,
     for (uint32_t x = 0; !rc && x < f.n_extents; x++) {
         struct manifest_extent e;
         manifest_extent(m, f.first_extent + x, &e);
+        /* Each of many extents may name all the chunks. */
+        rc = op_check(op, "checking a manifest", err);
         for (uint32_t k = 0; !rc && k < e.count; k++) {
             put_le64(item, e.chunk_no + k);
             memcpy(item + 8, m->chunks + ((size_t)e.first + k) * MANIFEST_CHUNK_LEN, SHA256_LEN);
@@ -243,11 +245,12 @@ static int check_content(const struct manifest *m, struct sha256 *h, uint32_t i,
     return rc;
 }
 
-int manifest_check_content(const struct manifest *m, struct cairn_error *err)
+int manifest_check_content(const struct manifest *m, const struct cairn_op *op,
+                           struct cairn_error *err)
 {
     CLEANUP_SHA256 struct sha256 *h = NULL;
     int rc = sha256_new(&h, err);
     for (uint32_t i = 0; !rc && i < m->info.n_files; i++)
-        rc = check_content(m, h, i, err);
+        rc = check_content(m, op, h, i, err);
     return rc;
 }

@@ -18,6 +18,7 @@ struct verify;
 struct task {
     struct chunk chunk;
     uint8_t xxh[XXH3_LEN]; /* zero: not known */
+    uint32_t plain_len;    /* 0: not known */
     int rc;
     struct cairn_error err;
 };
@@ -39,8 +40,8 @@ struct verify {
     const struct cairn_verify_options *opt;
     struct cairn_verify_result *result;
     struct cairn_error *err;
-    struct seen seen; /* chunks checked, by where they lie */
-    struct seen bad;  /* those of them that are damaged or gone */
+    struct seen seen; /* what was checked: chunks and claims about them, see claim_key */
+    struct seen bad;  /* claims that do not hold */
     struct batch *ring;
     size_t ring_n, head, used;
     struct batch *filling;   /* &ring[(head + used) % ring_n], or NULL */
@@ -77,12 +78,61 @@ static int finding(struct verify *v, int rc, const struct cairn_error *e, const 
 
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
+/* A chunk that was checked once need not be read for the next manifest that says the same of it. A
+ * manifest that says anything else (another SHA-256 of the same place, say) is not helped by that.
+ * What is also said of the chunk, t->xxh and t->plain_len, is in the key with whole. The set takes
+ * it in place of the name of a pack. */
+static void claim_key(const struct verify *v, const struct task *t, bool whole,
+                      uint8_t out[PACK_ID_LEN])
+{
+    struct {
+        uint8_t sha[SHA256_LEN], base_sha[SHA256_LEN];
+        uint8_t pack[PACK_ID_LEN], base_pack[PACK_ID_LEN];
+        uint8_t numbers[5][4], xxh[XXH3_LEN];
+    } k = {0};
+    const struct chunk_loc *loc = &t->chunk.loc, *base = &t->chunk.base;
+    memcpy(k.sha, t->chunk.sha, SHA256_LEN);
+    memcpy(k.pack, loc->pack, PACK_ID_LEN);
+    put_le32(k.numbers[0], loc->offset);
+    put_le32(k.numbers[1], loc->stored_len | (uint32_t)loc->encoding << 24);
+    if (loc->encoding == CHUNK_ZSTD_BASE) {
+        memcpy(k.base_sha, t->chunk.base_sha, SHA256_LEN);
+        memcpy(k.base_pack, base->pack, PACK_ID_LEN);
+        put_le32(k.numbers[2], base->offset);
+        put_le32(k.numbers[3], base->stored_len | (uint32_t)base->encoding << 24);
+    }
+    if (whole) {
+        put_le32(k.numbers[4], t->plain_len);
+        memcpy(k.xxh, t->xxh, XXH3_LEN);
+    }
+    _Static_assert(XXH3_LEN == PACK_ID_LEN, "a hash is as long as a name");
+    hash_xxh3(v->s->format.secret, &k, sizeof(k), out);
+}
+
+/* *fresh: something is said of the chunk that nobody said before. */
+static int add_claims(struct verify *v, const struct task *t, bool *fresh)
+{
+    uint8_t key[PACK_ID_LEN];
+    bool fresh_whole = false;
+    claim_key(v, t, false, key);
+    int rc = seen_add(&v->seen, key, 0, fresh, v->err);
+    if (!rc && (t->plain_len || !util_is_zero(t->xxh, XXH3_LEN)) && v->records_phase) {
+        claim_key(v, t, true, key);
+        rc = seen_add(&v->seen, key, 0, &fresh_whole, v->err);
+    }
+    *fresh |= fresh_whole;
+    return rc;
+}
+
 static void check_chunk(struct batch *b, struct chunk_ctx *ctx, struct task *t)
 {
     struct cairn_store *s = b->v->s;
     size_t len;
     t->rc = chunk_read(s, b->v->op, ctx, &t->chunk, NULL, b->plain, s->format.chunk_size, 0, &len,
                        &t->err);
+    if (!t->rc && t->plain_len && len != t->plain_len)
+        t->rc = error_set(&t->err, CAIRN_CORRUPT, EIO,
+                          "a chunk of %zu bytes is said to have %u of them", len, t->plain_len);
     if (t->rc || util_is_zero(t->xxh, XXH3_LEN))
         return;
     uint8_t sum[XXH3_LEN];
@@ -121,7 +171,9 @@ static int take_task(struct verify *v, const struct task *t)
     if (!t->rc)
         return CAIRN_OK;
     bool ignored;
-    int rc = seen_add(&v->bad, t->chunk.loc.pack, t->chunk.loc.offset, &ignored, v->err);
+    uint8_t claim[PACK_ID_LEN];
+    claim_key(v, t, true, claim);
+    int rc = seen_add(&v->bad, claim, 0, &ignored, v->err);
     if (rc)
         return rc;
     /* A pack that is gone is named once for each record, not once for each chunk. */
@@ -136,13 +188,15 @@ static int take_task(struct verify *v, const struct task *t)
 }
 
 /* A chunk that was checked for another record before: this one suffers from it as well. */
-static void add_known_chunk(struct verify *v, const struct chunk *c)
+static void add_known_chunk(struct verify *v, const struct task *t)
 {
-    if (!v->records_phase || !seen_has(&v->bad, c->loc.pack, c->loc.offset))
+    uint8_t claim[PACK_ID_LEN];
+    claim_key(v, t, true, claim);
+    if (!v->records_phase || !seen_has(&v->bad, claim, 0))
         return;
     char key[KEY_MAX], text[KEY_MAX + 64];
-    layout_pack(c->loc.pack, key);
-    snprintf(text, sizeof(text), "%s, offset %u: damaged, as told above", key, c->loc.offset);
+    layout_pack(t->chunk.loc.pack, key);
+    snprintf(text, sizeof(text), "%s, offset %u: damaged, as told above", key, t->chunk.loc.offset);
     found(v, CAIRN_CORRUPT, v->object, text);
 }
 
@@ -172,12 +226,12 @@ static void submit(struct verify *v)
     pool_submit(v->s->pool, &b->work);
 }
 
-static int add_chunk(struct verify *v, const struct chunk *c, const uint8_t *xxh)
+static int add_chunk(struct verify *v, const struct task *task)
 {
     bool fresh;
-    int rc = seen_add(&v->seen, c->loc.pack, c->loc.offset, &fresh, v->err);
+    int rc = add_claims(v, task, &fresh);
     if (!rc && !fresh)
-        add_known_chunk(v, c);
+        add_known_chunk(v, task);
     if (rc || !fresh)
         return rc;
     if (!v->filling) {
@@ -187,12 +241,7 @@ static int add_chunk(struct verify *v, const struct chunk *c, const uint8_t *xxh
         v->filling = &v->ring[(v->head + v->used) % v->ring_n];
         v->filling->n = 0;
     }
-    struct task *t = &v->filling->tasks[v->filling->n++];
-    t->chunk = *c;
-    if (xxh)
-        memcpy(t->xxh, xxh, XXH3_LEN);
-    else
-        memset(t->xxh, 0, XXH3_LEN);
+    v->filling->tasks[v->filling->n++] = *task;
     if (v->filling->n == BATCH_CHUNKS)
         submit(v);
     return CAIRN_OK;
@@ -211,13 +260,47 @@ static int finish_chunks(struct verify *v)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
+/* How long each chunk is by the places that hold it; 0 where it is only a base. Its places agree,
+ * as the manifest was loaded. Runs are counted by their two ends: linear, whatever they claim. */
+static int plain_lengths(const struct manifest *m, uint32_t **out, struct cairn_error *err)
+{
+    const struct manifest_info *info = manifest_info(m);
+    CLEANUP_FREE uint32_t *step = calloc((size_t)info->n_chunks + 1, sizeof(*step));
+    CLEANUP_FREE uint32_t *plain = calloc((size_t)info->n_chunks + 1, sizeof(*plain));
+    if (!step || !plain)
+        return error_oom(err, "lengths of chunks");
+    for (uint32_t i = 0; i < info->n_files; i++) {
+        struct manifest_file f;
+        manifest_file(m, i, &f);
+        for (uint32_t x = 0; x < f.n_extents; x++) {
+            struct manifest_extent e;
+            manifest_extent(m, f.first_extent + x, &e);
+            uint64_t last = (e.chunk_no + e.count - 1) * info->chunk_size;
+            uint32_t full = e.count;
+            if (f.size - last < info->chunk_size)
+                plain[e.first + --full] = (uint32_t)(f.size - last);
+            step[e.first]++;
+            step[e.first + full]--;
+        }
+    }
+    for (uint32_t i = 0, holders = 0; i < info->n_chunks; i++) {
+        holders += step[i];
+        if (holders)
+            plain[i] = info->chunk_size;
+    }
+    *out = util_steal(&plain);
+    return CAIRN_OK;
+}
+
 static int check_manifest_chunks(struct verify *v, const struct manifest *m)
 {
-    int rc = CAIRN_OK;
+    CLEANUP_FREE uint32_t *plain = NULL;
+    int rc = plain_lengths(m, &plain, v->err);
     for (uint32_t i = 0; !rc && i < manifest_info(m)->n_chunks; i++) {
-        struct chunk c;
-        manifest_chunk(m, i, &c);
-        rc = add_chunk(v, &c, manifest_chunk_xxh(m, i));
+        struct task t = {.plain_len = plain[i]};
+        manifest_chunk(m, i, &t.chunk);
+        memcpy(t.xxh, manifest_chunk_xxh(m, i), XXH3_LEN);
+        rc = add_chunk(v, &t);
     }
     return rc ? rc : finish_chunks(v);
 }
@@ -232,7 +315,7 @@ static int check_export(struct verify *v, const char *id, const char *gen, bool 
     struct cairn_error e;
     int rc = store_load_manifest(v->s, v->op, id, gen, &m, &e);
     if (!rc)
-        rc = manifest_check_content(m, &e);
+        rc = manifest_check_content(m, v->op, &e);
     if (rc == CAIRN_NOT_FOUND && !committed)
         return CAIRN_OK; /* removed meanwhile */
     if (rc)
@@ -292,30 +375,58 @@ static int check_records(struct verify *v)
 
 /* ---- Packs ----------------------------------------------------------------------------------- */
 
+/* The entries of a pack that may be bases, in the order of their SHA-256. */
+struct bases {
+    const struct pack_entry **by_sha; /* owned */
+    uint32_t n;
+};
+
+static int compare_sha(const void *a, const void *b)
+{
+    const struct pack_entry *const *x = a, *const *y = b;
+    return memcmp((*x)->sha, (*y)->sha, SHA256_LEN);
+}
+
+static int bases_init(struct bases *b, const struct pack_entry *entries, uint32_t n,
+                      struct cairn_error *err)
+{
+    *b = (struct bases){.by_sha = calloc((size_t)n + 1, sizeof(*b->by_sha))};
+    if (!b->by_sha)
+        return error_oom(err, "bases of a pack");
+    for (uint32_t i = 0; i < n; i++)
+        if (entries[i].encoding != CHUNK_ZSTD_BASE)
+            b->by_sha[b->n++] = &entries[i];
+    qsort(b->by_sha, b->n, sizeof(*b->by_sha), compare_sha);
+    return CAIRN_OK;
+}
+
+static struct chunk_loc entry_loc(const struct pack_entry *e, const uint8_t pack[PACK_ID_LEN])
+{
+    struct chunk_loc loc = {.offset = e->offset,
+                            .stored_len = e->stored_len,
+                            .plain_len = e->plain_len,
+                            .encoding = e->encoding};
+    memcpy(loc.pack, pack, PACK_ID_LEN);
+    return loc;
+}
+
 /* The chunk that an entry of a pack's index describes. False where its base is not to be found,
  * which only happens to a chunk that no manifest names. */
 static bool entry_chunk(struct verify *v, const uint8_t pack[PACK_ID_LEN],
-                        const struct pack_entry *entries, uint32_t n, uint32_t i, struct chunk *out)
+                        const struct bases *bases, const struct pack_entry *e, struct chunk *out)
 {
-    const struct pack_entry *e = &entries[i];
-    *out = (struct chunk){.loc = {.offset = e->offset,
-                                  .stored_len = e->stored_len,
-                                  .plain_len = e->plain_len,
-                                  .encoding = e->encoding}};
+    *out = (struct chunk){.loc = entry_loc(e, pack)};
     memcpy(out->sha, e->sha, SHA256_LEN);
-    memcpy(out->loc.pack, pack, PACK_ID_LEN);
     if (e->encoding != CHUNK_ZSTD_BASE)
         return true;
     memcpy(out->base_sha, e->base_sha, SHA256_LEN);
-    for (uint32_t j = 0; j < n; j++) {
-        if (entries[j].encoding == CHUNK_ZSTD_BASE ||
-            memcmp(entries[j].sha, e->base_sha, SHA256_LEN) != 0)
-            continue;
-        out->base = (struct chunk_loc){.offset = entries[j].offset,
-                                       .stored_len = entries[j].stored_len,
-                                       .plain_len = entries[j].plain_len,
-                                       .encoding = entries[j].encoding};
-        memcpy(out->base.pack, pack, PACK_ID_LEN);
+    struct pack_entry wanted;
+    memcpy(wanted.sha, e->base_sha, SHA256_LEN);
+    const struct pack_entry *key = &wanted, *const *found =
+                                                bsearch(&key, bases->by_sha, bases->n,
+                                                        sizeof(*bases->by_sha), compare_sha);
+    if (found) {
+        out->base = entry_loc(*found, pack);
         return true;
     }
     struct chunk base;
@@ -325,6 +436,21 @@ static bool entry_chunk(struct verify *v, const uint8_t pack[PACK_ID_LEN],
         return false;
     out->base = base.loc;
     return true;
+}
+
+static int check_entries(struct verify *v, const uint8_t pack[PACK_ID_LEN],
+                         const struct pack_entry *entries, uint32_t n)
+{
+    struct bases bases;
+    int rc = bases_init(&bases, entries, n, v->err);
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        struct task t = {.plain_len = entries[i].plain_len};
+        rc = op_check(v->op, "verify", v->err);
+        if (!rc && entry_chunk(v, pack, &bases, &entries[i], &t.chunk))
+            rc = add_chunk(v, &t);
+    }
+    free(bases.by_sha);
+    return rc ? rc : finish_chunks(v);
 }
 
 static int check_pack(struct verify *v, const char *key, const uint8_t pack[PACK_ID_LEN],
@@ -341,13 +467,7 @@ static int check_pack(struct verify *v, const char *key, const uint8_t pack[PACK
         return finding(v, rc, &e, key);
     v->object = key;
     pack_set_release(&v->missing);
-    for (uint32_t i = 0; !rc && i < n; i++) {
-        struct chunk c;
-        if (entry_chunk(v, pack, entries, n, i, &c))
-            rc = add_chunk(v, &c, NULL);
-    }
-    if (!rc)
-        rc = finish_chunks(v);
+    rc = check_entries(v, pack, entries, n);
     v->object = "";
     return rc;
 }

@@ -158,7 +158,7 @@ START_TEST(test_manifest__an_export_may_be_empty)
     ck_assert_str_eq(manifest_info(m)->parent_gen, "");
     ck_assert(!manifest_info(m)->has_digest);
     ck_assert_int_eq(manifest_find(m, "a", 1), -1);
-    ck_ok(manifest_check_content(m, &err));
+    ck_ok(manifest_check_content(m, NULL, &err));
 }
 END_TEST
 

@@ -10,7 +10,7 @@ static struct manifest *decoded(uint8_t *data, size_t len)
     struct cairn_error err;
     struct manifest *m;
     ck_ok(manifest_decode(data, len, NULL, NULL, &m, &err));
-    ck_ok(manifest_check_content(m, &err));
+    ck_ok(manifest_check_content(m, NULL, &err));
     return m;
 }
 
