@@ -292,7 +292,7 @@ struct iter {
     char *last;   /* the last key seen, in the bucket; "" at first */
     struct s3_page page;
     size_t at;
-    bool begun, end;
+    bool end;
     char *token;    /* where the next page begins; NULL: behind last */
     unsigned empty; /* pages in a row without a key */
 };
@@ -334,30 +334,35 @@ static int s3_list(struct backend *b, const struct cairn_op *op, const char *pre
     return CAIRN_OK;
 }
 
+/* Where the page after this one begins. Nothing is changed by a failure but what was empty. */
 static int next_place(struct iter *it, struct cairn_error *err)
 {
     struct s3_page *page = &it->page;
     bool repeats = it->token && page->token && strcmp(it->token, page->token) == 0;
-    it->empty = page->n ? 0 : it->empty + 1;
-    free(it->token);
-    it->token = util_steal(&page->token);
-    it->end = !page->truncated;
+    char *last = NULL;
     if (page->n) {
-        char *last = strdup(page->entries[page->n - 1].key);
+        last = strdup(page->entries[page->n - 1].key);
         if (!last)
             return error_oom(err, "listing");
-        free(it->last);
-        it->last = last;
     } else if (page->next && strcmp(page->next, it->last) > 0) {
-        free(it->last);
-        it->last = util_steal(&page->next);
-    } else if (!it->end && !it->token) {
+        last = util_steal(&page->next);
+    } else if (page->truncated && !page->token) {
         return error_set(err, CAIRN_TRANSIENT, EBADMSG,
                          "LIST %.200s: an empty page that does not say how to go on", it->name);
     }
-    if (!it->end && ((repeats && !page->n) || it->empty > EMPTY_PAGES_MAX))
+    it->empty = page->n ? 0 : it->empty + 1;
+    if (page->truncated && !page->n && (repeats || it->empty > EMPTY_PAGES_MAX)) {
+        free(last);
         return error_set(err, CAIRN_TRANSIENT, EBADMSG, "LIST %.200s: pages without an end",
                          it->name);
+    }
+    free(it->token);
+    it->token = util_steal(&page->token);
+    it->end = !page->truncated;
+    if (last) {
+        free(it->last);
+        it->last = last;
+    }
     return CAIRN_OK;
 }
 

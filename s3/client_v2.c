@@ -172,7 +172,10 @@ static S3Status on_data(int len, const char *data, void *user)
     struct cairn_error err;
     x->last_ns = clock_monotonic();
     if (n > room - s->got) {
-        set_own(x, S3_OWN_LONG_BODY, "more bytes than were asked for");
+        if (x->hash)
+            set_local(x, CAIRN_CORRUPT, EFBIG, "more bytes than it can be");
+        else
+            set_own(x, S3_OWN_LONG_BODY, "more bytes than were asked for");
         return S3StatusAbortedByCallback;
     }
     if (s->dst) {

@@ -297,6 +297,9 @@ static void v4_get(struct client_v4 *c, const struct cairn_op *op, const struct 
                  (unsigned long long)(req->off + req->len - 1));
     exchange(c, op, creds, t, &d, &h);
     take_outcome(&h, res);
+    /* Without a length nothing could be said at the head. */
+    if (req->len == S3_WHOLE && strcmp(res->outcome.fault.code, S3_OWN_LONG_BODY) == 0)
+        s3_outcome_local(&res->outcome, CAIRN_CORRUPT, EFBIG, "more bytes than it can be");
     if (!succeeded(res))
         return;
     uint64_t want = req->len != S3_WHOLE ? req->len : h.has_length ? h.length : req->sink->got;

@@ -60,6 +60,7 @@ launch() { # NAME COMMAND...
         exec setsid "$@" </dev/null >>"$dir/log/$name.out" 2>&1
     ) &
     echo $! >"$dir/$name.pid"
+    disown # its end is no news for the shell to print
 }
 
 say_why() { # NAME
