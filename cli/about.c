@@ -37,7 +37,8 @@ int command_init(struct app *app, struct cairn_error *err)
         .compression = app->options.value[OPTION_COMPRESSION].number ? CAIRN_COMPRESSION_NONE
                                                                      : CAIRN_COMPRESSION_ZSTD,
     };
-    struct cairn_config config = app_config(app);
+    struct cairn_s3_config s3;
+    struct cairn_config config = app_config(app, &s3);
     int rc = app_make_defaults(app, err);
     if (!rc)
         rc = cairn_init(&config, &options, &app->op, err);

@@ -28,21 +28,31 @@ bool app_flag(const struct app *app, enum option o)
     return app->options.value[o].given;
 }
 
-struct cairn_config app_config(const struct app *app)
+struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3)
 {
+    const struct config *c = &app->config;
+    *s3 = (struct cairn_s3_config){.endpoint = c->s3.endpoint,
+                                   .region = c->s3.region,
+                                   .profile = c->s3.profile,
+                                   .ca_file = c->s3.ca_file,
+                                   .force_path_style = c->s3.force_path_style,
+                                   .signature_v2 = c->s3.signature == CONFIG_V2,
+                                   .max_requests = (unsigned)c->s3.max_requests};
     const struct option_value *workers = &app->options.value[OPTION_WORKERS];
     return (struct cairn_config){
         .store = app->paths.store,
         .state = app->paths.state,
         .workers = (unsigned)(workers->given ? workers->number : (uint64_t)app->config.workers),
+        .s3 = s3,
     };
 }
 
 int app_open(struct app *app, struct cairn_error *err)
 {
-    struct cairn_config config = app_config(app);
+    struct cairn_s3_config s3;
+    struct cairn_config config = app_config(app, &s3);
     struct stat st;
-    if (stat(app->paths.store, &st) && errno == ENOENT) {
+    if (!paths_is_bucket(app->paths.store) && stat(app->paths.store, &st) && errno == ENOENT) {
         char shown[256];
         text_escape_cut(shown, sizeof(shown), app->paths.store, TEXT_NAME);
         return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store in %s (cairn init makes one)",
@@ -103,7 +113,8 @@ int app_open_or_init(struct app *app, struct cairn_error *err)
     rc = app_open(app, err);
     if (rc != CAIRN_NOT_FOUND)
         return rc;
-    struct cairn_config config = app_config(app);
+    struct cairn_s3_config s3;
+    struct cairn_config config = app_config(app, &s3);
     rc = cairn_init(&config, NULL, &app->op, err);
     if (rc)
         return rc;

@@ -40,7 +40,7 @@ const char *app_text(const struct app *app, enum option o);
 bool app_flag(const struct app *app, enum option o);
 
 /* What the library needs to know of where things are. */
-struct cairn_config app_config(const struct app *app);
+struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3);
 /* Open the store into app->store. */
 CAIRN_MUST_CHECK int app_open(struct app *app, struct cairn_error *err);
 /* The same for a writer: a default store that is not there is made. */

@@ -87,13 +87,28 @@ static int check_backend(const char *store, struct cairn_error *err)
     const char *scheme = strstr(store, "://");
     if (!scheme)
         return CAIRN_OK;
+    if (paths_is_bucket(store))
+        return CAIRN_OK;
     char shown[128];
     text_escape_cut(shown, sizeof(shown), store, TEXT_NAME);
-    if (strncmp(store, "s3://", 5) == 0)
-        return error_set(err, CAIRN_INVALID, ENOTSUP,
-                         "store %s: S3 is not built into this version, only directories are",
-                         shown);
-    return error_set(err, CAIRN_INVALID, ENOTSUP, "store %s: not a directory", shown);
+    return error_set(err, CAIRN_INVALID, ENOTSUP,
+                     "store %s: neither a directory nor s3://bucket/prefix", shown);
+}
+
+bool paths_is_bucket(const char *store)
+{
+    return strncmp(store, "s3://", 5) == 0;
+}
+
+/* The URL of the configuration's bucket. */
+static int bucket_url(const struct config *config, char **out, struct cairn_error *err)
+{
+    const char *prefix = config->s3.prefix ? config->s3.prefix : "";
+    if (asprintf(out, "s3://%s%s%s", config->s3.bucket, *prefix ? "/" : "", prefix) < 0) {
+        *out = NULL;
+        return error_oom(err, "store");
+    }
+    return CAIRN_OK;
 }
 
 static int find_store(const struct options *o, const struct config *config, struct paths *out,
@@ -103,9 +118,7 @@ static int find_store(const struct options *o, const struct config *config, stru
     if (!given)
         given = env("CAIRN_STORE");
     if (!given && config->kind == CONFIG_S3)
-        return error_set(err, CAIRN_INVALID, ENOTSUP,
-                         "configuration: checkpoint_store.kind \"s3\" is not built into this "
-                         "version, only \"dir\" is");
+        return bucket_url(config, &out->store, err);
     if (!given)
         given = config->checkpoint_dir;
     if (given) {
@@ -153,6 +166,8 @@ void paths_release(struct paths *p)
 int paths_check_apart(const struct paths *p, const char *dir, bool around, const char *what,
                       struct cairn_error *err)
 {
+    if (paths_is_bucket(p->store))
+        return CAIRN_OK;
     CLEANUP_FREE char *store = NULL;
     CLEANUP_FREE char *other = NULL;
     int rc = files_canonical(p->store, &store, err);

@@ -25,6 +25,9 @@ struct paths {
  * wrong with it. */
 CAIRN_MUST_CHECK int paths_config(const struct options *o, struct config *config,
                                   struct cairn_error *err);
+/* "s3://…" */
+bool paths_is_bucket(const char *store);
+
 /* Invalid: a store that this program has no backend for, state and store inside each other. */
 CAIRN_MUST_CHECK int paths_find(const struct options *o, const struct config *config,
                                 struct paths *out, struct cairn_error *err);

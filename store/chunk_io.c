@@ -150,6 +150,7 @@ static void ctx_free(struct chunk_ctx *c)
     codec_free(c->codec);
     free(c->stored);
     free(c->base);
+    free(c->span);
     free(c);
 }
 
@@ -180,6 +181,7 @@ void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *c)
 {
     if (!c)
         return;
+    c->span_len = 0;
     pthread_mutex_lock(&s->ctx_lock);
     c->next = s->free_ctx;
     s->free_ctx = c;
@@ -195,9 +197,71 @@ void chunk_ctx_free_all(struct cairn_store *s)
     }
 }
 
-int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op, const struct chunk_loc *loc,
-                      void *out, struct cairn_error *err)
+/* Pieces of a pack are read ahead up to this, over gaps of at most SPAN_GAP. */
+#define SPAN_MAX (4u * 1024 * 1024)
+#define SPAN_GAP 32768u
+
+static bool in_span(const struct chunk_ctx *ctx, const struct chunk_loc *loc)
 {
+    return ctx->span_len && memcmp(ctx->span_pack, loc->pack, PACK_ID_LEN) == 0 &&
+           loc->offset >= ctx->span_off &&
+           loc->offset + (uint64_t)loc->stored_len <= ctx->span_off + ctx->span_len;
+}
+
+void chunk_at_manifest(const void *manifest, uint32_t i, struct chunk_loc *out)
+{
+    struct chunk c;
+    manifest_chunk(manifest, i, &c);
+    *out = c.loc;
+}
+
+void chunk_read_ahead(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                      chunk_at *at, const void *src, uint32_t i, uint32_t end)
+{
+    if (s->backend->ops->open_fd)
+        return;
+    struct chunk_loc first, loc;
+    at(src, i, &first);
+    if (in_span(ctx, &first))
+        return;
+    uint64_t to = first.offset + (uint64_t)first.stored_len;
+    uint32_t n = 1;
+    for (; i + n < end; n++) {
+        at(src, i + n, &loc);
+        uint64_t next = loc.offset + (uint64_t)loc.stored_len;
+        if (memcmp(loc.pack, first.pack, PACK_ID_LEN) != 0 || loc.offset < to ||
+            loc.offset - to > SPAN_GAP || next - first.offset > SPAN_MAX)
+            break;
+        to = next;
+    }
+    size_t len = (size_t)(to - first.offset);
+    ctx->span_len = 0;
+    if (n < 2 || len > SPAN_MAX)
+        return;
+    if (len > ctx->span_cap) {
+        free(ctx->span);
+        ctx->span = malloc(len);
+        ctx->span_cap = ctx->span ? len : 0;
+        if (!ctx->span)
+            return;
+    }
+    char key[KEY_MAX];
+    layout_pack(first.pack, key);
+    struct cairn_error ignored;
+    if (s->backend->ops->read(s->backend, op, key, first.offset, ctx->span, len, &ignored))
+        return;
+    memcpy(ctx->span_pack, first.pack, PACK_ID_LEN);
+    ctx->span_off = first.offset;
+    ctx->span_len = len;
+}
+
+int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                      const struct chunk_loc *loc, void *out, struct cairn_error *err)
+{
+    if (in_span(ctx, loc)) {
+        memcpy(out, ctx->span + (loc->offset - ctx->span_off), loc->stored_len);
+        return CAIRN_OK;
+    }
     char key[KEY_MAX];
     layout_pack(loc->pack, key);
     struct pack_file f;
@@ -263,11 +327,11 @@ static int read_once(struct cairn_store *s, const struct cairn_op *op, struct ch
         if (chunk->loc.stored_len > cap || (expect && chunk->loc.stored_len != expect))
             return damaged(chunk, "it has another length than it should", err);
         *len = chunk->loc.stored_len;
-        rc = chunk_read_stored(s, op, &chunk->loc, plain, err);
+        rc = chunk_read_stored(s, op, ctx, &chunk->loc, plain, err);
     } else {
         if (chunk->loc.stored_len > codec_bound(s->format.chunk_size))
             return damaged(chunk, "it is longer than any chunk can be", err);
-        rc = chunk_read_stored(s, op, &chunk->loc, ctx->stored, err);
+        rc = chunk_read_stored(s, op, ctx, &chunk->loc, ctx->stored, err);
         if (!rc) {
             struct cairn_error why;
             rc = codec_decode(ctx->codec, chunk->loc.encoding, ctx->stored, chunk->loc.stored_len,
@@ -296,8 +360,10 @@ int chunk_read(struct cairn_store *s, const struct cairn_op *op, struct chunk_ct
                size_t expect, size_t *len, struct cairn_error *err)
 {
     int rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
-    if (rc == CAIRN_CORRUPT)
+    if (rc == CAIRN_CORRUPT) {
+        ctx->span_len = 0; /* it may be what was damaged on its way */
         rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
+    }
     if (rc == CAIRN_CORRUPT)
         forget(s, chunk);
     return rc;

@@ -9,6 +9,7 @@
 
 #include "store/chunk.h"
 #include "store/codec.h"
+#include "store/manifest.h"
 #include "store/store.h"
 
 /* Open packs of a local backend, most recently used kept. Thread-safe. */
@@ -35,17 +36,32 @@ struct chunk_ctx {
     uint8_t *stored;
     uint8_t *base; /* chunk size bytes */
     struct chunk_ctx *next;
+    /* A piece of a pack that was read ahead (chunk_read_ahead); span_len 0: none. */
+    uint8_t *span;
+    size_t span_cap, span_len;
+    uint64_t span_off;
+    uint8_t span_pack[PACK_ID_LEN];
 };
 CAIRN_MUST_CHECK int chunk_ctx_get(struct cairn_store *s, struct chunk_ctx **out,
                                    struct cairn_error *err);
 void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *ctx); /* NULL is allowed */
 void chunk_ctx_free_all(struct cairn_store *s);
 
+/* Where objects are no local files, each read is a request: before chunk i of src is read, fetch
+ * the piece of its pack that it and those after it (without chunk end) lie in, so that they cost
+ * one request. at tells where a chunk of src lies. Does nothing where packs are files, or where
+ * chunk i was read ahead already. A failure is left to chunk_read to find. */
+typedef void chunk_at(const void *src, uint32_t i, struct chunk_loc *out);
+void chunk_read_ahead(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                      chunk_at *at, const void *src, uint32_t i, uint32_t end);
+/* at for a struct manifest. */
+void chunk_at_manifest(const void *manifest, uint32_t i, struct chunk_loc *out);
+
 /* The stored bytes of a chunk, as they lie in the pack, into out (loc->stored_len bytes). Not
  * verified. not_found: the pack is gone. corrupt: it ends before. */
 CAIRN_MUST_CHECK int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op,
-                                       const struct chunk_loc *loc, void *out,
-                                       struct cairn_error *err);
+                                       struct chunk_ctx *ctx, const struct chunk_loc *loc,
+                                       void *out, struct cairn_error *err);
 
 /* The plain bytes of a chunk into plain (expect bytes; expect 0: up to cap bytes, *len tells).
  * xxh: the keyed hash to verify against; NULL or all zero: SHA-256. A mismatch is read once more,

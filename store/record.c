@@ -169,6 +169,10 @@ static int read_range(struct cairn_record *r, const struct cairn_op *op, const s
             size_t plain = f->size - no * cs < cs ? (size_t)(f->size - no * cs) : cs;
             n = plain - skip < len - *done ? plain - skip : len - *done;
             rc = op_check(op, "reading", err);
+            uint64_t wanted = (skip + (len - *done) + cs - 1) / cs;
+            uint32_t ahead = (uint32_t)(run < wanted ? run : wanted);
+            if (!rc)
+                chunk_read_ahead(r->store, op, ctx, chunk_at_manifest, m, index, index + ahead);
             if (!rc)
                 rc = read_part(r, op, ctx, m, index, plain, skip, n, room, buf + *done, err);
         }

@@ -17,8 +17,7 @@ const char *cairn_version(void)
     return CAIRN_VERSION;
 }
 
-/* mkdir -p. The folders made are private; the ones that exist keep their modes. */
-static int make_folders(const char *path, struct cairn_error *err)
+int store_make_folders(const char *path, struct cairn_error *err)
 {
     CLEANUP_FREE char *p = strdup(path);
     if (!p)
@@ -56,6 +55,12 @@ int store_format_init(struct backend *backend, const struct cairn_init_options *
         rc = format_encode(&f, &text, err);
     if (!rc)
         rc = backend->ops->put(backend, op, LAYOUT_FORMAT, text.data, text.len, err);
+    /* Where nothing locks, another init may have come between the look and this. */
+    CLEANUP_BUF struct buf back = BUF_INIT(FORMAT_MAX);
+    if (!rc)
+        rc = backend->ops->get(backend, op, LAYOUT_FORMAT, FORMAT_MAX, &back, NULL, err);
+    if (!rc && (back.len != text.len || memcmp(back.data, text.data, text.len) != 0))
+        rc = error_set(err, CAIRN_BUSY, EEXIST, "somebody else is making a store there");
     return rc;
 }
 
@@ -84,34 +89,31 @@ static int check_empty(const char *path, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-int cairn_init(const struct cairn_config *config, const struct cairn_init_options *options,
-               const struct cairn_op *op, struct cairn_error *err)
+int store_init_dir(const char *path, const struct cairn_init_options *options,
+                   const struct cairn_op *op, struct cairn_error *err)
 {
-    ERROR_OR_LOCAL(err);
-    int rc = op_check(op, "init", err);
-    if (!rc)
-        rc = make_folders(config->store, err);
+    int rc = store_make_folders(path, err);
     if (rc)
         return rc;
     /* Two programs that make the same store must not end up with two secrets. The lock is held for
      * some milliseconds and dies with its holder, so the wait needs no bound. */
-    CLEANUP_FD int fd = open(config->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX) != 0) {
         int e = errno;
-        return error_sys(err, e, "opening %s", config->store);
+        return error_sys(err, e, "opening %s", path);
     }
     struct backend *b = NULL;
-    rc = backend_dir_open(config->store, &b, err);
+    rc = backend_dir_open(path, &b, err);
     if (rc)
         return rc;
     bool exists = false;
     rc = backend_exists(b, op, LAYOUT_FORMAT, &exists, err);
     if (!rc && !exists)
-        rc = check_empty(config->store, err);
+        rc = check_empty(path, err);
     if (!rc)
         rc = store_format_init(b, options, op, err);
     backend_free(b);
-    return rc ? error_wrap(err, "init %s", config->store) : CAIRN_OK;
+    return rc;
 }
 
 static int read_format(struct cairn_store *s, const struct cairn_op *op, struct cairn_error *err)
@@ -133,7 +135,7 @@ static int open_index(struct cairn_store *s, const char *state, struct cairn_err
         path = NULL;
         return error_oom(err, "path");
     }
-    int rc = make_folders(path, err);
+    int rc = store_make_folders(path, err);
     if (rc)
         return rc;
     s->state = util_steal(&path);
@@ -143,6 +145,17 @@ static int open_index(struct cairn_store *s, const char *state, struct cairn_err
     rc = index_open(file, s->format.store_id, &s->index, err);
     free(file);
     return rc;
+}
+
+/* Where objects are no local files, workers wait more than they compute. */
+static unsigned worker_count(const struct backend *backend, const struct cairn_config *config)
+{
+    if (config->workers)
+        return config->workers;
+    if (!backend->ops->open_fd)
+        return 16;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores > 8 ? 8 : (unsigned)cores;
 }
 
 int store_new(struct backend *backend, const struct cairn_config *config, const struct cairn_op *op,
@@ -158,14 +171,8 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
     int rc = read_format(s, op, err);
     if (!rc)
         rc = pack_files_new(&s->packs, err);
-    if (!rc) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        unsigned n = config->workers ? config->workers
-                     : cores < 1     ? 1
-                     : cores > 8     ? 8
-                                     : (unsigned)cores;
-        rc = pool_new(n, &s->pool, err);
-    }
+    if (!rc)
+        rc = pool_new(worker_count(backend, config), &s->pool, err);
     if (!rc)
         rc = pool_new(STORE_IO_THREADS, &s->io, err);
     struct cairn_error ignored;
@@ -178,19 +185,6 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
     }
     *out = s;
     return CAIRN_OK;
-}
-
-int cairn_open(const struct cairn_config *config, const struct cairn_op *op,
-               struct cairn_store **out, struct cairn_error *err)
-{
-    ERROR_OR_LOCAL(err);
-    struct backend *b = NULL;
-    int rc = backend_dir_open(config->store, &b, err);
-    if (rc && err->sys_errno == ENOENT)
-        rc = error_set(err, CAIRN_NOT_FOUND, ENOENT, "no store here (no such folder): see init");
-    if (!rc)
-        rc = store_new(b, config, op, out, err);
-    return rc ? error_wrap(err, "store %s", config->store) : CAIRN_OK;
 }
 
 void cairn_close(struct cairn_store *s)

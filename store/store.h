@@ -35,6 +35,13 @@ CAIRN_MUST_CHECK int store_new(struct backend *backend, const struct cairn_confi
                                const struct cairn_op *op, struct cairn_store **out,
                                struct cairn_error *err);
 
+/* Make an empty store in a directory, as cairn_init says. */
+CAIRN_MUST_CHECK int store_init_dir(const char *path, const struct cairn_init_options *options,
+                                    const struct cairn_op *op, struct cairn_error *err);
+
+/* mkdir -p. The folders made are private; the ones that exist keep their modes. */
+CAIRN_MUST_CHECK int store_make_folders(const char *path, struct cairn_error *err);
+
 /* Write format.json of a new store on a backend (borrowed). Busy: there is one. */
 CAIRN_MUST_CHECK int store_format_init(struct backend *backend,
                                        const struct cairn_init_options *options,

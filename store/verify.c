@@ -142,6 +142,11 @@ static void check_chunk(struct batch *b, struct chunk_ctx *ctx, struct task *t)
                           "the manifest has another XXH3 for a chunk whose SHA-256 is right");
 }
 
+static void task_at(const void *tasks, uint32_t i, struct chunk_loc *out)
+{
+    *out = ((const struct task *)tasks)[i].chunk.loc;
+}
+
 static void run_batch(struct pool_work *work, unsigned worker)
 {
     (void)worker;
@@ -154,6 +159,7 @@ static void run_batch(struct pool_work *work, unsigned worker)
     for (uint32_t i = 0; i < b->n; i++) {
         struct task *t = &b->tasks[i];
         if (!rc) {
+            chunk_read_ahead(b->v->s, b->v->op, ctx, task_at, b->tasks, i, b->n);
             check_chunk(b, ctx, t);
         } else {
             t->rc = rc;

@@ -9,11 +9,12 @@ declare -A may=(
     [base]="base"
     [store]="base store"
     [s3]="base store s3"
+    [lib]="base store s3 gc lib"
     [gc]="base store gc"
     [fuse]="base store s3 gc fuse"
     [service]="base store s3 gc service"
-    [cli]="base store s3 gc fuse service cli"
-    [tests]="base store s3 gc fuse service cli tests"
+    [cli]="base store s3 gc lib fuse service cli"
+    [tests]="base store s3 gc lib fuse service cli tests"
 )
 
 # The one folder that may know a third-party header, by a pattern of its name.
