@@ -132,7 +132,7 @@ case_a_bucket_that_cannot_be_reached() {
     printf '{"checkpoint_store": {"kind": "s3", "s3": {"bucket": "bucket1", "endpoint": "http://127.0.0.1:1"}}}' \
         >c.json
     export AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=verysecret
-    ends 5 --config c.json --state state --timeout 0.5 ls
+    ends 8 --config c.json --state state --timeout 0.5 ls
     complains "s3://bucket1"
     grep -q verysecret err && fail "a secret in a message"
     ends 0 --config c.json --store store --state state init
