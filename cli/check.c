@@ -152,7 +152,9 @@ int command_stats(struct app *app, struct cairn_error *err)
         {"chunks", "chunks", s.chunks, false},
         {"logical_bytes", "logical", s.logical_bytes, true},
         {"stored_bytes", "stored", s.stored_bytes, true},
+        {"manifest_bytes", "manifests", s.manifest_bytes, true},
         {"index_bytes", "index", s.index_bytes, true},
+        {"unreadable", "unreadable", s.unreadable, false},
     };
     struct output *out = &app->out;
     if (app->json)

@@ -1,21 +1,38 @@
 /* rm, hold, release. */
 #include "cli/commands.h"
 
-static void rm_json(struct output *out, const char *id, const struct cairn_error *err)
+static void rm_json(struct output *out, const char *id, bool existed, const struct cairn_error *err)
 {
     jsonw_object(&out->json, NULL);
     jsonw_str(&out->json, "id", id);
     if (err)
         output_json_error(out, "error", err);
     else
-        jsonw_bool(&out->json, "removed", true);
+        jsonw_bool(&out->json, "removed", existed);
     jsonw_object_end(&out->json);
 }
 
-static void rm_text(struct app *app, const char *id, const struct cairn_error *err)
+static void rm_text(struct app *app, const char *id, bool existed, const struct cairn_error *err)
 {
     if (!err && !app->quiet)
-        output_printf(&app->out, "deleted %s\n", id);
+        output_printf(&app->out, existed ? "deleted %s\n" : "%s was not there\n", id);
+}
+
+static int note_it(void *ctx, const struct cairn_list_entry *entry)
+{
+    (void)entry;
+    *(bool *)ctx = true;
+    return 1;
+}
+
+/* Deleting what is not there succeeds; whoever mistyped an id wants to know all the same. In doubt
+ * it was there. */
+static bool exists(struct app *app, const char *id)
+{
+    bool found = false;
+    struct cairn_error ignored;
+    const struct cairn_list_options options = {.prefix = id, .limit = 1};
+    return cairn_list(app->store, &app->op, &options, note_it, &found, &ignored) || found;
 }
 
 /* Every record is tried, whatever became of the one before; only being told to stop ends it. */
@@ -31,11 +48,12 @@ int command_rm(struct app *app, struct cairn_error *err)
     for (size_t i = 0; i < app->options.n_operands && rc != CAIRN_CANCELLED; i++) {
         const char *id = app_operand(app, i);
         struct cairn_error one;
+        bool existed = exists(app, id);
         rc = cairn_delete(app->store, &app->op, id, &one);
         if (app->json)
-            rm_json(out, id, rc ? &one : NULL);
+            rm_json(out, id, existed, rc ? &one : NULL);
         else
-            rm_text(app, id, rc ? &one : NULL);
+            rm_text(app, id, existed, rc ? &one : NULL);
         if (rc)
             app_report(app, id, &one);
         worst = app_worse(worst, rc);

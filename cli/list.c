@@ -41,6 +41,8 @@ static void json_entry(struct output *out, const struct cairn_list_entry *e)
         if (*e->digest)
             jsonw_str(w, "digest", e->digest);
     }
+    if (e->held)
+        jsonw_bool(w, "held", true);
     jsonw_object_end(w);
 }
 
@@ -72,8 +74,8 @@ static char *row_text(const struct cairn_list_entry *e)
         text_size(e->logical_bytes, size);
         text_size(e->stored_bytes, stored);
         text_time(e->created_ns, created);
-        n = asprintf(&text, "%-16s  %-20s  %10s  %10s  %6" PRIu64, e->gen, created, size, stored,
-                     e->files);
+        n = asprintf(&text, "%-16s  %-20s  %10s  %10s  %6" PRIu64 "%s", e->gen, created, size,
+                     stored, e->files, e->held ? "  held" : "");
     }
     return n < 0 ? NULL : text;
 }

@@ -121,7 +121,8 @@ struct cairn_publish_result {
 
 /* Publish the files under options->from as the next generation of id. Nothing is visible before
  * success, and the folder is only read: a failed publish can be tried again. A meta that is a JSON
- * object with a member "cairn_expect": {"path": size, …} adds to options->expect.
+ * object with a member "cairn_expect": {"path": size, …} adds to options->expect; one that holds
+ * the bytes "cairn_expect" (with the quotes) and cannot be read as JSON is refused.
  *
  * invalid: bad id or meta, something other than regular files and folders, an unmet expectation,
  *   or a meta that is committed already with another export;
@@ -216,6 +217,7 @@ struct cairn_list_entry {
     const char *gen, *digest;
     int64_t created_ns;
     uint64_t logical_bytes, stored_bytes, files;
+    bool held;
 };
 
 /* Call fn for each record in the order of ids until it returns non-zero, which is no error. */
@@ -239,6 +241,8 @@ struct cairn_stats {
     uint64_t logical_bytes;                       /* of the committed generations */
     uint64_t stored_bytes;                        /* of all packs */
     uint64_t index_bytes;
+    uint64_t manifest_bytes; /* of all generations: what records cost beside the packs */
+    uint64_t unreadable;     /* records of which logical_bytes knows nothing: see cairn_list */
 };
 CAIRN_API CAIRN_MUST_CHECK int cairn_stats(struct cairn_store *store, const struct cairn_op *op,
                                            struct cairn_stats *out, struct cairn_error *err);

@@ -22,13 +22,36 @@ static int rename_manifest(const struct manifest *m, const char *id, const char 
     return rc ? rc : manifest_decode(data, len, id, gen, out, err);
 }
 
-/* *done: new_id is that fork already. */
-static int fork_target(struct commit *c, const struct manifest *source, bool *done,
+/* new_id is a checkpoint that was forked from this very generation: by an earlier run of the same
+ * command, if that made its meta of the time. */
+static bool is_earlier_fork(const struct commit *c, const struct current *current,
+                            const struct manifest *source)
+{
+    if (id_is_template(c->id) || !current->manifest)
+        return false;
+    const struct manifest_info *was = manifest_info(current->manifest),
+                               *from = manifest_info(source);
+    return strcmp(was->parent_id, from->id) == 0 && strcmp(was->parent_gen, from->gen) == 0 &&
+           manifest_same_export(current->manifest, source);
+}
+
+/* *done: new_id is that fork already. own_gen: the generation's name, where the caller gave no meta
+ * and any meta will do; else NULL. */
+static int fork_target(struct commit *c, const struct manifest *source, char *own_gen, bool *done,
                        struct cairn_error *err)
 {
     CLEANUP_CURRENT struct current current = {0};
+    bool dying;
     *done = false;
     int rc = current_load(c->store, c->op, c->id, &current, err);
+    if (!rc && own_gen && is_earlier_fork(c, &current, source)) {
+        rc = current_is_dying(c->store, c->op, c->id, current.gen, &dying, err);
+        *done = !rc && !dying;
+        if (*done)
+            memcpy(own_gen, current.gen, GEN_TEXT);
+        if (rc || *done)
+            return rc;
+    }
     if (!rc)
         rc = current_allows(&current, c->id, c->gen, err);
     if (rc || !current.exists || strcmp(current.gen, c->gen) != 0)
@@ -41,13 +64,12 @@ static int fork_target(struct commit *c, const struct manifest *source, bool *do
                          "%s has this meta.json already (generation %s) with another export: each "
                          "generation needs its own meta.json",
                          c->id, c->gen);
-    bool dying;
     rc = current_is_dying(c->store, c->op, c->id, c->gen, &dying, err);
     *done = !rc && !dying;
     return rc;
 }
 
-static int fork_locked(struct commit *c, const char *id, struct cairn_error *err)
+static int fork_locked(struct commit *c, const char *id, char *own_gen, struct cairn_error *err)
 {
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     CLEANUP_MANIFEST struct manifest *source = NULL;
@@ -55,7 +77,7 @@ static int fork_locked(struct commit *c, const char *id, struct cairn_error *err
     bool done, again = true;
     int rc = store_load(c->store, c->op, id, &meta, gen, &source, err);
     if (!rc)
-        rc = fork_target(c, source, &done, err);
+        rc = fork_target(c, source, own_gen, &done, err);
     if (rc || done)
         return rc;
     rc = commit_before(c->store, c->op, c->id, err);
@@ -114,7 +136,7 @@ int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id,
         rc = s->backend->ops->lock(s->backend, op, new_id, &lock, err);
     if (!rc) {
         c.locked = lock >= 0;
-        rc = fork_locked(&c, id, err);
+        rc = fork_locked(&c, id, own_meta.len ? name : NULL, err);
         s->backend->ops->unlock(s->backend, new_id, lock);
     }
     if (rc)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Ids in order, as their meta.json turn up in a listing. */
@@ -57,7 +58,55 @@ static int read_header(struct cairn_store *s, const struct cairn_op *op, const c
     return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
 }
 
+/* The ids that are held, in order: few, as a rule, and one listing tells them all. */
+struct holds {
+    char (*ids)[ID_MAX + 1]; /* owned */
+    size_t n;
+};
+
+static void holds_release(struct holds *h)
+{
+    free(h->ids);
+}
+
+static int holds_load(struct cairn_store *s, const struct cairn_op *op, struct holds *h,
+                      struct cairn_error *err)
+{
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    int rc = s->backend->ops->list(s->backend, op, LAYOUT_HOLDS, "", &it, err);
+    for (size_t cap = 0; !rc;) {
+        struct backend_entry e;
+        struct layout_key k;
+        rc = it->ops->iter_next(it, op, &e, err);
+        if (rc || !e.key)
+            break;
+        layout_parse(e.key, &k);
+        if (k.kind != LAYOUT_KIND_HOLD)
+            continue;
+        if (h->n == cap) {
+            cap = cap ? 2 * cap : 16;
+            void *ids = reallocarray(h->ids, cap, sizeof(h->ids[0]));
+            if (!ids)
+                return error_oom(err, "holds");
+            h->ids = ids;
+        }
+        memcpy(h->ids[h->n++], k.id, sizeof(h->ids[0]));
+    }
+    return rc;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static bool holds_has(const struct holds *h, const char *id)
+{
+    return h->n && bsearch(id, h->ids, h->n, sizeof(h->ids[0]), by_id);
+}
+
 struct lister {
+    struct holds holds;
     struct cairn_store *s;
     const struct cairn_op *op;
     uint64_t left;
@@ -93,7 +142,8 @@ static int list_one(void *ctx, const char *id, struct cairn_error *err)
                                      .created_ns = info.created_ns,
                                      .logical_bytes = info.logical_bytes,
                                      .stored_bytes = info.stored_bytes,
-                                     .files = info.n_files};
+                                     .files = info.n_files,
+                                     .held = holds_has(&l->holds, id)};
     if (l->fn(l->ctx, &entry) != 0)
         return -1;
     return --l->left ? CAIRN_OK : -1;
@@ -117,7 +167,10 @@ int cairn_list(struct cairn_store *s, const struct cairn_op *op,
         .s = s, .op = op, .left = o->limit ? o->limit : UINT64_MAX, .fn = fn, .ctx = ctx};
     int rc = op_check(op, "list", err);
     if (!rc)
+        rc = holds_load(s, op, &l.holds, err);
+    if (!rc)
         rc = each_id(s, op, o->prefix, o->after, list_one, &l, err);
+    holds_release(&l.holds);
     return rc ? error_wrap(err, "list") : CAIRN_OK;
 }
 
@@ -131,6 +184,8 @@ static int count_record(struct cairn_store *s, const struct cairn_op *op, const 
     int rc = read_header(s, op, id, gen, &info, &e);
     if (!rc)
         out->logical_bytes += info.logical_bytes;
+    else
+        out->unreadable++;
     /* A damaged record counts as one; verify is what names it. */
     if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         return CAIRN_OK;
@@ -167,6 +222,7 @@ static int count_key(struct cairn_store *s, const struct cairn_op *op,
         return count_record(s, op, k.id, out, err);
     case LAYOUT_KIND_EXPORT:
         out->generations++;
+        out->manifest_bytes += e->stat.size;
         return CAIRN_OK;
     case LAYOUT_KIND_PACK:
         out->packs++;

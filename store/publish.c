@@ -80,11 +80,37 @@ static int compare(struct publish *p)
     return CAIRN_OK;
 }
 
+/* A checkpoint that is published already, and the caller gave no meta, which is then made of the
+ * time: the same command run again (its first run was killed after the commit, say) finds its work
+ * done if the export is the same. */
+static int look_at_same_export(struct publish *p, bool *done)
+{
+    char own_gen[GEN_TEXT];
+    bool dying;
+    if (p->opt->meta || id_is_template(p->id) || !p->current.manifest)
+        return CAIRN_OK;
+    memcpy(own_gen, p->gen, GEN_TEXT);
+    memcpy(p->gen, p->current.gen, GEN_TEXT);
+    int rc = compare(p);
+    if (!rc)
+        rc = current_is_dying(p->s, p->op, p->id, p->gen, &dying, p->err);
+    *done = !rc && !dying;
+    if (!*done) {
+        p->result->unchanged = false;
+        memcpy(p->gen, own_gen, GEN_TEXT);
+    }
+    return rc == CAIRN_INVALID ? CAIRN_OK : rc;
+}
+
 /* *done: nothing is left to do. */
 static int look_at_current(struct publish *p, bool *done)
 {
     *done = false;
     int rc = current_load(p->s, p->op, p->id, &p->current, p->err);
+    if (!rc)
+        rc = look_at_same_export(p, done);
+    if (rc || *done)
+        return rc;
     if (!rc)
         rc = current_allows(&p->current, p->id, p->gen, p->err);
     if (rc || !p->current.exists || strcmp(p->current.gen, p->gen) != 0)

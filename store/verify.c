@@ -45,7 +45,7 @@ struct verify {
     struct batch *ring;
     size_t ring_n, head, used;
     struct batch *filling;   /* &ring[(head + used) % ring_n], or NULL */
-    struct pack_set missing; /* packs reported as gone for the record under way */
+    struct pack_set missing; /* packs reported for the record under way */
     bool records_phase;      /* records are checked, not packs */
     const char *object;      /* what needs the chunks under way, for messages */
     uint64_t done, total;
@@ -198,11 +198,15 @@ static void add_known_chunk(struct verify *v, const struct task *t)
 {
     uint8_t claim[PACK_ID_LEN];
     claim_key(v, t, true, claim);
-    if (!v->records_phase || !seen_has(&v->bad, claim, 0))
+    /* Once for each pack: a record that shares a damaged pack shares much of it. */
+    if (!v->records_phase || !seen_has(&v->bad, claim, 0) ||
+        pack_set_has(&v->missing, t->chunk.loc.pack) ||
+        pack_set_add(&v->missing, t->chunk.loc.pack, NULL))
         return;
     char key[KEY_MAX], text[KEY_MAX + 64];
     layout_pack(t->chunk.loc.pack, key);
-    snprintf(text, sizeof(text), "%s, offset %u: damaged, as told above", key, t->chunk.loc.offset);
+    snprintf(text, sizeof(text), "%s, offset %u: damaged or gone, as told above", key,
+             t->chunk.loc.offset);
     found(v, CAIRN_CORRUPT, v->object, text);
 }
 

@@ -68,7 +68,11 @@ case_publish_of_the_same_again_is_unchanged() {
     json 'd["unchanged"] is True'
     ends 0 publish $t --from vm --meta m
     says '^unchanged tp_'
+    # Without a meta of its own the same command run again finds its work done.
+    ends 0 publish $a --from vm --json
+    json 'd["unchanged"] is True' 'd["id"] == "'$a'"'
     echo more >>vm/memory
+    ends 4 publish $a --from vm
     ends 1 publish $t --from vm --meta m
     complains ': invalid: '
     echo '{"n": 2}' >m
@@ -338,6 +342,12 @@ case_fork() {
     ends 0 show $c --json
     json 'd["meta_json"] == {"fork": True}'
     ends 4 fork $a $c --meta vm/memory
+    # The same command run again, its meta made of the time: its work is done. Another source is not.
+    ends 0 fork $a $b
+    mkdir other && echo other >other/file
+    ends 0 publish ck_dddddddddddddddd --from other
+    ends 4 fork ck_dddddddddddddddd $b
+    ends 0 rm ck_dddddddddddddddd
     ends 3 fork ck_ffffffffffffffff ck_eeeeeeeeeeeeeeee
     ends 2 fork $a nonsense
     ends 2 fork $a
@@ -353,6 +363,7 @@ case_rm() {
     says "^deleted $a"
     ends 3 show $a
     ends 0 rm $a
+    says "^$a was not there"
     ends 0 hold $b
     ends 4 rm $b $c ck_ffffffffffffffff
     complains "^cairn: rm $b: busy: "
@@ -362,7 +373,7 @@ case_rm() {
     json '[r["id"] for r in d] == ["'$b'"]'
     ends 4 rm $b $c --json
     json 'len(d) == 2' 'd[0]["id"] == "'$b'"' 'd[0]["error"]["class"] == "busy"' \
-        'd[1] == {"id": "'$c'", "removed": True}'
+        'd[1] == {"id": "'$c'", "removed": False}'
     ends 2 rm
     ends 2 rm $b nonsense
     ends 0 release $b
@@ -376,6 +387,10 @@ case_hold_and_release() {
     json 'd == {"id": "'$a'", "held": True}'
     ends 0 hold $a
     says "^held $a"
+    ends 0 ls
+    says "^$a .*  held$"
+    ends 0 ls --json
+    json 'd[0]["held"] is True'
     ends 4 rm $a
     ends 0 release $a --json
     json 'd == {"id": "'$a'", "held": False}'
@@ -388,7 +403,7 @@ case_stats() {
     make_store
     ends 0 stats --json
     json 'set(d) == {"records", "generations", "packs", "chunks", "logical_bytes", "stored_bytes",
-            "index_bytes"}' 'd["records"] == 1' 'd["generations"] == 1' 'd["packs"] == 1' \
+            "index_bytes", "manifest_bytes", "unreadable"}' 'd["records"] == 1' 'd["generations"] == 1' 'd["packs"] == 1' \
         'd["chunks"] > 0' 'd["stored_bytes"] > 0' 'd["index_bytes"] > 0' \
         'all(isinstance(v, int) for v in d.values())'
     ends 0 stats

@@ -142,8 +142,16 @@ START_TEST(test_backend_dir_refused__a_read_only_store_can_be_read)
     } else {
         ck_assert_int_eq(chmod(path_of("records/" ID), 0500), 0);
         ck_assert_int_eq(chmod(path_of("tmp"), 0500), 0);
-        ck_assert_int_eq(chmod(root, 0500), 0);
+        /* Somebody else's folders, all readable and none writable. */
+        ck_assert_int_eq(chmod(path_of("records"), 0555), 0);
+        ck_assert_int_eq(chmod(path_of("records/" ID), 0555), 0);
+        ck_assert_int_eq(chmod(path_of("records/" ID "/meta.json"), 0444), 0);
+        ck_assert_int_eq(chmod(path_of("tmp"), 0555), 0);
+        become_nobody();
+        if (geteuid() == getuid())
+            ck_assert_int_eq(chmod(root, 0555), 0);
         refuses_writing(EACCES);
+        become_root();
         ck_assert_int_eq(chmod(root, 0700), 0);
     }
     backend_free(b);
