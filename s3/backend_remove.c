@@ -54,14 +54,19 @@ static int judge_key(const struct s3_deleted *d, const char *name, struct cairn_
                      d->fault.message[0] ? d->fault.message : "no detail");
 }
 
+/* A gateway may fall over a request for many keys (Ceph 16.2.15 does, now and then, in
+ * RGWDeleteMultiObj, unless rgw_multi_obj_del_max_aio is 1): after so many that were not answered
+ * the keys are asked for one by one. */
+#define UNANSWERED_MAX 2
+
 /* One DeleteObjects of the keys in todo. Those that are worth asking again are kept in todo; *last
  * is what was said of the last of them. */
 static int ask_once(struct batch *b, size_t *todo, size_t *n_todo, struct s3_deleted *deleted,
-                    const char **keys, struct cairn_error *last)
+                    const char **keys, bool *unanswered, struct cairn_error *last)
 {
     char what[64];
     size_t again = 0, n = *n_todo;
-    struct s3_result res;
+    struct s3_result res = {.date = 0};
     for (size_t i = 0; i < n; i++)
         keys[i] = b->full[todo[i]];
     snprintf(what, sizeof(what), "of %zu keys (first ", n);
@@ -70,9 +75,15 @@ static int ask_once(struct batch *b, size_t *todo, size_t *n_todo, struct s3_del
         name = NULL;
         return error_oom(last, "delete");
     }
-    struct s3_request req = {
-        .verb = S3_DELETE_MANY, .key = "", .name = name, .keys = keys, .n = n, .deleted = deleted};
+    struct s3_request req = {.verb = S3_DELETE_MANY,
+                             .key = "",
+                             .name = name,
+                             .keys = keys,
+                             .n = n,
+                             .deleted = deleted,
+                             .max_unanswered = UNANSWERED_MAX};
     int rc = s3_perform(b->client, b->op, &req, &res, last);
+    *unanswered = rc == CAIRN_TRANSIENT && res.outcome.curl;
     if (rc)
         return rc;
     for (size_t i = 0; i < n; i++) {
@@ -102,7 +113,13 @@ static void remove_many(struct batch *b, size_t *todo, size_t n_todo)
     s3_retry_begin(&retry, b->op, b->client->retry_window_ns);
     while (!rc && n_todo) {
         struct cairn_error e;
-        rc = ask_once(b, todo, &n_todo, deleted, keys, &last);
+        bool unanswered = false;
+        rc = ask_once(b, todo, &n_todo, deleted, keys, &unanswered, &last);
+        if (unanswered) {
+            for (size_t i = 0; i < n_todo; i++)
+                remove_one(b, todo[i]);
+            return;
+        }
         if (rc || !n_todo)
             break;
         retry.attempts++;

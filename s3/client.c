@@ -28,6 +28,7 @@ struct call {
     char last[320]; /* how the last attempt that was answered failed */
     bool refreshed, skewed;
     int moves;
+    unsigned unanswered;
 };
 
 static void describe(struct call *k)
@@ -174,7 +175,9 @@ int s3_perform(struct s3_client *c, const struct cairn_op *op, const struct s3_r
         if (end)
             return err->error_class;
         describe(&k); /* adapt may have found out more */
-        if (v.error_class != CAIRN_TRANSIENT)
+        k.unanswered += res->outcome.curl != 0;
+        if (v.error_class != CAIRN_TRANSIENT ||
+            (req->max_unanswered && k.unanswered >= req->max_unanswered))
             return give_up(&k, v.error_class, v.sys_errno, NULL, err);
         rc = s3_retry_wait(&k.retry, res->outcome.retry_after_ns, k.what, &e);
         if (rc == CAIRN_TRANSIENT)

@@ -42,6 +42,9 @@ struct s3_request {
     const char *const *keys;
     size_t n;
     struct s3_deleted *deleted; /* n of them */
+    /* Give up after so many attempts that ended without an answer; 0: as many as there is time for.
+     */
+    unsigned max_unanswered;
 };
 
 struct s3_result {

@@ -128,6 +128,8 @@ rgw_thread_pool_size = 64
 rgw_override_bucket_index_max_shards = 1
 rgw_dynamic_resharding = false
 rgw_run_sync_thread = false
+# 16.2.15 can crash in a DeleteObjects whose keys it deletes side by side.
+rgw_multi_obj_del_max_aio = 1
 rgw_gc_obj_min_wait = 5
 rgw_gc_processor_period = 5
 END

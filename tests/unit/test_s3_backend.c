@@ -386,6 +386,21 @@ START_TEST(test_s3_backend__deletes_go_in_batches_and_each_key_is_answered_for)
 }
 END_TEST
 
+START_TEST(test_s3_backend__a_server_that_falls_over_many_is_asked_for_one)
+{
+    struct cairn_error err;
+    bool failed[20];
+    store_start(S3_SIGNATURE_V4);
+    plant_many("d/", 20);
+    rule("POST do reset");
+    ck_ok(remove_many("d/", 20, failed, &err));
+    ck_assert_uint_eq(s3fs_count(fs), 0);
+    ck_assert_uint_eq(stats().post, 2);
+    ck_assert_uint_eq(stats().delete_, 20);
+    store_stop();
+}
+END_TEST
+
 START_TEST(test_s3_backend__a_key_that_xml_cannot_hold_is_deleted_by_itself)
 {
     struct cairn_error err;
@@ -756,6 +771,7 @@ TESTING_MAIN(s3_backend, test_s3_backend__a_read_survives_one_fault_of_each_kind
              test_s3_backend__a_put_that_failed_is_sent_again_in_full,
              test_s3_backend__an_upload_appears_whole_or_not_at_all,
              test_s3_backend__deletes_go_in_batches_and_each_key_is_answered_for,
+             test_s3_backend__a_server_that_falls_over_many_is_asked_for_one,
              test_s3_backend__a_key_that_xml_cannot_hold_is_deleted_by_itself,
              test_s3_backend__a_listing_is_complete_whatever_its_pages,
              test_s3_backend__pages_without_a_key_are_followed,
