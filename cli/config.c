@@ -281,9 +281,10 @@ int config_parse(struct config *c, const char *name, const void *text, size_t le
     return rc ? rc : check_store(&top, root);
 }
 
-int config_read(struct config *c, const char *path, struct cairn_error *err)
+int config_read(struct config *c, const char *path, const struct cairn_op *op,
+                struct cairn_error *err)
 {
     CLEANUP_BUF struct buf text = BUF_INIT(CONFIG_FILE_MAX);
-    int rc = files_read(path, NULL, "configuration", &text, err);
+    int rc = files_read(path, op, "configuration", &text, err);
     return rc ? rc : config_parse(c, path, text.data, text.len, err);
 }

@@ -4,7 +4,7 @@
 #ifndef CAIRN_CLI_CONFIG_H
 #define CAIRN_CLI_CONFIG_H
 
-#include "base/error.h"
+#include "base/op.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ struct config {
     int materialise;     /* enum config_materialise */
     int64_t cache_bytes; /* -1: not given */
     int64_t fetch_budget_seconds, generation_grace_seconds, sweep_interval_seconds;
-    int64_t checkpoint_ttl_hours; /* 0: for ever */
+    int64_t checkpoint_ttl_hours;  /* 0: for ever */
     int64_t gc_visibility_seconds; /* -1: as the kind of store wants */
     int64_t gc_young_seconds, gc_dead_margin_seconds;
     int64_t workers; /* 0: as many as there are cores, at most 8 */
@@ -50,6 +50,7 @@ void config_release(struct config *c);
 CAIRN_MUST_CHECK int config_parse(struct config *c, const char *name, const void *text, size_t len,
                                   struct cairn_error *err);
 /* The same of a file. not_found: there is none. */
-CAIRN_MUST_CHECK int config_read(struct config *c, const char *path, struct cairn_error *err);
+CAIRN_MUST_CHECK int config_read(struct config *c, const char *path, const struct cairn_op *op,
+                                 struct cairn_error *err);
 
 #endif

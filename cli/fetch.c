@@ -61,7 +61,7 @@ int command_fetch(struct app *app, struct cairn_error *err)
     cairn_record_info(record, &info);
     CLEANUP_STAGED struct staged_file meta = {.fd = -1};
     if (meta_to && !meta_out)
-        rc = files_stage(&meta, meta_to, info.meta, info.meta_len, err);
+        rc = files_stage(&meta, meta_to, info.meta, info.meta_len, &app->op, err);
     if (rc)
         return rc;
     char title[64];

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define SHOWN_MAX 256
 
@@ -19,12 +20,13 @@ static int file_error(struct cairn_error *err, int e, const char *what, const ch
     return error_sys(err, e, "%s %s", what, shown);
 }
 
-/* Until fd has something to read, the op ends, or its token fires. */
-static int wait_readable(int fd, const struct cairn_op *op, const char *what,
-                         struct cairn_error *err)
+/* Until fd has something to read (or room for something to write), the op ends, or its token fires.
+ */
+static int wait_for(int fd, short events, const struct cairn_op *op, const char *what,
+                    struct cairn_error *err)
 {
     struct pollfd p[2] = {
-        {.fd = fd, .events = POLLIN},
+        {.fd = fd, .events = events},
         {.fd = op && op->cancel ? cairn_cancel_fd(op->cancel) : -1, .events = POLLIN}};
     for (;;) {
         int rc = op_check(op, what, err);
@@ -43,7 +45,7 @@ static int read_all(int fd, const char *path, const struct cairn_op *op, const c
 {
     for (;;) {
         uint8_t piece[16384];
-        int rc = wait_readable(fd, op, what, err);
+        int rc = wait_for(fd, POLLIN, op, what, err);
         if (rc)
             return rc;
         ssize_t n = read(fd, piece, sizeof(piece));
@@ -77,10 +79,25 @@ int files_read(const char *path, const struct cairn_op *op, const char *what, st
     return read_all(fd, path, op, what, out, err);
 }
 
-int files_stage(struct staged_file *s, const char *path, const void *data, size_t len,
-                struct cairn_error *err)
+/* A FIFO that nobody reads yet would be waited for in open, which no op can end. */
+static int open_special(const char *path, bool fifo, const struct cairn_op *op, int *fd,
+                        struct cairn_error *err)
 {
-    *s = (struct staged_file){.fd = -1, .data = data, .len = len};
+    while ((*fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)) < 0) {
+        if (errno != EINTR && !(fifo && errno == ENXIO))
+            return file_error(err, errno, "write", path);
+        int rc = op_check(op, "waiting for a reader of the FIFO", err);
+        if (rc)
+            return rc;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return CAIRN_OK;
+}
+
+int files_stage(struct staged_file *s, const char *path, const void *data, size_t len,
+                const struct cairn_op *op, struct cairn_error *err)
+{
+    *s = (struct staged_file){.fd = -1, .data = data, .len = len, .op = op};
     s->path = strdup(path);
     if (!s->path)
         return error_oom(err, "file name");
@@ -88,10 +105,8 @@ int files_stage(struct staged_file *s, const char *path, const void *data, size_
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
             return file_error(err, EISDIR, "write", path);
-        if (!S_ISREG(st.st_mode)) {
-            s->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-            return s->fd < 0 ? file_error(err, errno, "write", path) : CAIRN_OK;
-        }
+        if (!S_ISREG(st.st_mode))
+            return open_special(path, S_ISFIFO(st.st_mode), op, &s->fd, err);
     }
     if (asprintf(&s->tmp, "%s.XXXXXX", path) < 0) {
         s->tmp = NULL;
@@ -114,8 +129,11 @@ int files_stage(struct staged_file *s, const char *path, const void *data, size_
 static int write_through(struct staged_file *s, struct cairn_error *err)
 {
     for (size_t done = 0; done < s->len;) {
+        int rc = wait_for(s->fd, POLLOUT, s->op, "write", err);
+        if (rc)
+            return rc;
         ssize_t n = write(s->fd, (const char *)s->data + done, s->len - done);
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
             return file_error(err, errno, "write", s->path);
         done += n > 0 ? (size_t)n : 0;
     }

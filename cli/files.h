@@ -16,15 +16,18 @@ CAIRN_MUST_CHECK int files_read(const char *path, const struct cairn_op *op, con
 
 /* A new content for path, staged beside it so that a full disk shows early and the file is never
  * seen half-written. Nothing of it remains after an abort; a path that is there and is no regular
- * file (a terminal, /dev/null) is written to as it is, at the commit. Zero-initialised: nothing. */
+ * file (a terminal, /dev/null) is written to as it is, at the commit. Waiting for somebody to read
+ * a FIFO is bounded by op (NULL: not), which is borrowed until the commit. Zero-initialised:
+ * nothing. */
 struct staged_file {
     char *path, *tmp; /* owned */
     int fd;
     const void *data; /* borrowed until the commit */
     size_t len;
+    const struct cairn_op *op;
 };
 CAIRN_MUST_CHECK int files_stage(struct staged_file *s, const char *path, const void *data,
-                                 size_t len, struct cairn_error *err);
+                                 size_t len, const struct cairn_op *op, struct cairn_error *err);
 CAIRN_MUST_CHECK int files_commit(struct staged_file *s, struct cairn_error *err);
 void files_abort(struct staged_file *s); /* also after a commit: it then only frees */
 #define CLEANUP_STAGED __attribute__((cleanup(files_abort)))

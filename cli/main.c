@@ -9,12 +9,13 @@
 #include <string.h>
 
 /* A standard descriptor that is closed would be given to the next file opened, and messages written
- * into that. /dev/null opened the wrong way round fails as a closed descriptor does. */
+ * into that. /dev/null opened the wrong way round fails as a closed descriptor does; where there is
+ * none, so does the root. */
 static void keep_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+            (void)!(open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) >= 0 || open("/", O_RDONLY));
 }
 
 /* Also where the command line was not understood to its end. */
@@ -37,7 +38,7 @@ static void set_up_messages(struct app *app)
 
 static int find_store(struct app *app, struct cairn_error *err)
 {
-    int rc = paths_config(&app->options, &app->config, err);
+    int rc = paths_config(&app->options, &app->op, &app->config, err);
     if (!rc)
         rc = paths_find(&app->options, &app->config, &app->paths, err);
     app->usage = rc == CAIRN_INVALID;

@@ -59,24 +59,26 @@ static int default_path(const char *variable, const char *under, const char *tai
 }
 
 /* A default that is not there is no fault; one that was named is. */
-static int read_default_config(struct config *config, struct cairn_error *err)
+static int read_default_config(const struct cairn_op *op, struct config *config,
+                               struct cairn_error *err)
 {
     CLEANUP_FREE char *path = NULL;
     int rc = default_path("XDG_CONFIG_HOME", ".config", "cairn/config.json",
                           "/etc/cairn/config.json", &path, err);
     if (rc)
         return rc;
-    rc = config_read(config, path, err);
+    rc = config_read(config, path, op, err);
     if (rc == CAIRN_NOT_FOUND && geteuid() == 0 && strcmp(path, "/etc/cairn/config.json") != 0)
-        rc = config_read(config, "/etc/cairn/config.json", err);
+        rc = config_read(config, "/etc/cairn/config.json", op, err);
     return rc == CAIRN_NOT_FOUND ? CAIRN_OK : rc;
 }
 
-int paths_config(const struct options *o, struct config *config, struct cairn_error *err)
+int paths_config(const struct options *o, const struct cairn_op *op, struct config *config,
+                 struct cairn_error *err)
 {
     const char *path =
         o->value[OPTION_CONFIG].text ? o->value[OPTION_CONFIG].text : env("CAIRN_CONFIG");
-    int rc = path ? config_read(config, path, err) : read_default_config(config, err);
+    int rc = path ? config_read(config, path, op, err) : read_default_config(op, config, err);
     if (rc == CAIRN_NOT_FOUND || rc == CAIRN_PERMANENT)
         err->error_class = rc = CAIRN_INVALID;
     return rc;

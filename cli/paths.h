@@ -22,9 +22,9 @@ struct paths {
 };
 
 /* Read the configuration into *config (which config_init made). Invalid for everything that is
- * wrong with it. */
-CAIRN_MUST_CHECK int paths_config(const struct options *o, struct config *config,
-                                  struct cairn_error *err);
+ * wrong with it. op bounds the wait for a pipe. */
+CAIRN_MUST_CHECK int paths_config(const struct options *o, const struct cairn_op *op,
+                                  struct config *config, struct cairn_error *err);
 /* "s3://…" */
 bool paths_is_bucket(const char *store);
 

@@ -23,6 +23,7 @@ void signals_block(void)
 {
     static const int wanted[] = {SIGINT, SIGTERM, SIGHUP};
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file too large for the limit is an error to be told */
     sigemptyset(&state.set);
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
         struct sigaction old;

@@ -171,19 +171,19 @@ START_TEST(test_config__a_file_is_bounded_and_must_be_there)
     char path[512];
     snprintf(path, sizeof(path), "%s/c.json", testing_tmpdir());
     config_init(&c);
-    ck_fails(config_read(&c, path, &err), CAIRN_NOT_FOUND);
+    ck_fails(config_read(&c, path, NULL, &err), CAIRN_NOT_FOUND);
     ck_assert(strstr(err.message, path) != NULL);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
     for (int i = 0; i <= CONFIG_FILE_MAX; i++)
         putc(' ', f);
     ck_assert_int_eq(fclose(f), 0);
-    ck_fails(config_read(&c, path, &err), CAIRN_INVALID);
+    ck_fails(config_read(&c, path, NULL, &err), CAIRN_INVALID);
     f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
     fputs("{\"workers\": 3}", f);
     ck_assert_int_eq(fclose(f), 0);
-    ck_ok(config_read(&c, path, &err));
+    ck_ok(config_read(&c, path, NULL, &err));
     ck_assert_int_eq(c.workers, 3);
     config_release(&c);
 }

@@ -92,11 +92,11 @@ START_TEST(test_files__a_staged_file_appears_whole_or_not_at_all)
     struct cairn_error err;
     struct staged_file s;
     write_file(at("f"), "old");
-    ck_ok(files_stage(&s, at("f"), "new", 3, &err));
+    ck_ok(files_stage(&s, at("f"), "new", 3, NULL, &err));
     check_file(at("f"), "old");
     files_abort(&s);
     check_file(at("f"), "old");
-    ck_ok(files_stage(&s, at("f"), "new", 3, &err));
+    ck_ok(files_stage(&s, at("f"), "new", 3, NULL, &err));
     char tmp[512];
     snprintf(tmp, sizeof(tmp), "%s", s.tmp);
     ck_assert_int_eq(access(tmp, F_OK), 0);
@@ -104,11 +104,11 @@ START_TEST(test_files__a_staged_file_appears_whole_or_not_at_all)
     files_abort(&s);
     check_file(at("f"), "new");
     ck_assert_int_eq(access(tmp, F_OK), -1);
-    ck_fails(files_stage(&s, dir(), "x", 1, &err), CAIRN_PERMANENT);
+    ck_fails(files_stage(&s, dir(), "x", 1, NULL, &err), CAIRN_PERMANENT);
     files_abort(&s);
-    ck_fails(files_stage(&s, at("no/f"), "x", 1, &err), CAIRN_NOT_FOUND);
+    ck_fails(files_stage(&s, at("no/f"), "x", 1, NULL, &err), CAIRN_NOT_FOUND);
     files_abort(&s);
-    ck_ok(files_stage(&s, "/dev/full", "x", 1, &err));
+    ck_ok(files_stage(&s, "/dev/full", "x", 1, NULL, &err));
     ck_fails(files_commit(&s, &err), CAIRN_NO_SPACE);
     files_abort(&s);
     ck_assert_int_eq(access("/dev/full", F_OK), 0);
