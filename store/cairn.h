@@ -121,8 +121,8 @@ struct cairn_publish_result {
 
 /* Publish the files under options->from as the next generation of id. Nothing is visible before
  * success, and the folder is only read: a failed publish can be tried again. A meta that is a JSON
- * object with a member "cairn_expect": {"path": size, …} adds to options->expect; one that holds
- * the bytes "cairn_expect" (with the quotes) and cannot be read as JSON is refused.
+ * object with a member "cairn_expect": {"path": size, …} adds to options->expect; one with
+ * that member that cannot be read (a name twice, too large a number) is refused.
  *
  * invalid: bad id or meta, something other than regular files and folders, an unmet expectation,
  *   or a meta that is committed already with another export;

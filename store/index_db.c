@@ -24,16 +24,20 @@
 #define REOPEN_NS NS_PER_S
 #define PAGE_MIN  512 /* of SQLite */
 
+/* As SQLite keeps them. */
+#define TABLE_META "CREATE TABLE meta(name TEXT PRIMARY KEY NOT NULL, value) WITHOUT ROWID"
+#define TABLE_PACK                                                                                 \
+    "CREATE TABLE pack(no INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE,"             \
+    " n INTEGER NOT NULL)"
+#define TABLE_CHUNK                                                                                \
+    "CREATE TABLE chunk(sha BLOB PRIMARY KEY NOT NULL, pack INTEGER NOT NULL, at BLOB NOT NULL)"   \
+    " WITHOUT ROWID"
+
 /* application_id, user_version, store id */
 static const char schema_sql[] =
     "BEGIN EXCLUSIVE;"
     "PRAGMA application_id = %d;"
-    "PRAGMA user_version = %d;"
-    "CREATE TABLE meta(name TEXT PRIMARY KEY NOT NULL, value) WITHOUT ROWID;"
-    "CREATE TABLE pack(no INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE,"
-    " n INTEGER NOT NULL);"
-    "CREATE TABLE chunk(sha BLOB PRIMARY KEY NOT NULL, pack INTEGER NOT NULL, at BLOB NOT NULL)"
-    " WITHOUT ROWID;"
+    "PRAGMA user_version = %d;" TABLE_META ";" TABLE_PACK ";" TABLE_CHUNK ";"
     "INSERT INTO meta VALUES('store', '%s'), ('built', 0), ('purge', 0);"
     "COMMIT;";
 
@@ -135,14 +139,21 @@ static int make_schema(struct index *x, struct cairn_error *err)
     return exec_locked(x, text, err);
 }
 
+/* A trigger, a view or a constraint that is not ours could do anything, and for ever. */
+static const char strange_sql[] =
+    "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL AND sql NOT IN ('" TABLE_META
+    "', '" TABLE_PACK "', '" TABLE_CHUNK "', 'CREATE TABLE sqlite_sequence(name,seq)')";
+
 static int check_schema(struct index *x, struct cairn_error *err)
 {
-    int64_t id = 0, version = 0, tables = 0;
+    int64_t id = 0, version = 0, tables = 0, strange = 0;
     int rc = one_number(x, "PRAGMA application_id", &id, err);
     if (!rc)
         rc = one_number(x, "PRAGMA user_version", &version, err);
     if (!rc)
         rc = one_number(x, "SELECT count(*) FROM sqlite_schema", &tables, err);
+    if (!rc)
+        rc = one_number(x, strange_sql, &strange, err);
     if (rc)
         return rc;
     if (id == 0 && version == 0 && tables == 0)
@@ -151,6 +162,8 @@ static int check_schema(struct index *x, struct cairn_error *err)
         return index_sql_damaged_locked(x, "another program's database", err);
     if (version != INDEX_SCHEMA_VERSION)
         return index_sql_damaged_locked(x, "of another version", err);
+    if (strange)
+        return index_sql_damaged_locked(x, "it has parts that are not the index's", err);
     return CAIRN_OK;
 }
 

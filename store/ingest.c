@@ -255,6 +255,10 @@ static int find_data(struct ingest *in, uint64_t size, bool *found)
     off_t hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
     /* A file system without holes: all of it is data. */
     in->data_end = hole < 0 || (uint64_t)hole > size ? size : (uint64_t)hole;
+    /* No hole can begin where data does, nor before where it was looked for: whoever says so is not
+     * to be believed that the rest is one. */
+    if (data >= 0 && (in->data_end <= (uint64_t)data || in->data_end <= pos))
+        in->data_end = size;
     if (data >= 0 && (uint64_t)data > pos)
         in->next_chunk = (uint64_t)data / in->chunk_size;
     *found =

@@ -25,16 +25,13 @@ static int check_one(const struct walk *files, const char *path, uint64_t size,
 {
     char shown[WALK_SHOWN];
     size_t len = strlen(path);
-    for (size_t i = 0; i < files->n; i++) {
-        const struct walk_file *f = &files->files[i];
-        if (f->path_len != len || memcmp(f->path, path, len) != 0)
-            continue;
-        if (f->size == size)
-            return CAIRN_OK;
+    const struct walk_file *f = walk_find(files, path, len);
+    if (f && f->size == size)
+        return CAIRN_OK;
+    if (f)
         return error_set(
             err, CAIRN_INVALID, EINVAL, "export: %s has %llu bytes where %llu were expected",
             walk_shown(path, len, shown), (unsigned long long)f->size, (unsigned long long)size);
-    }
     return error_set(err, CAIRN_INVALID, EINVAL,
                      "export: %s is missing, where %llu bytes of it were expected",
                      walk_shown(path, len, shown), (unsigned long long)size);
@@ -55,6 +52,14 @@ static int check_member(void *ctx, const char *name, const struct jval *value)
     return check_one(c->files, name, (uint64_t)size, c->err);
 }
 
+static bool looks_like_object(const char *text, size_t len)
+{
+    size_t at = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (at < len && strchr(" \t\r\n", text[at]) && text[at])
+        at++;
+    return at < len && text[at] == '{';
+}
+
 int meta_check_expected(const void *meta, size_t meta_len, const struct cairn_expect *expect,
                         size_t n_expect, const struct walk *files, struct cairn_error *err)
 {
@@ -63,11 +68,15 @@ int meta_check_expected(const void *meta, size_t meta_len, const struct cairn_ex
         if (rc)
             return rc;
     }
-    /* A meta that is no JSON is as good as any: it is the caller's. */
+    /* A meta that is no JSON is as good as any: it is the caller's. But an object that expects
+     * something, and cannot be read, must not pass for one that expects nothing. */
     CLEANUP_JVAL struct jval *v = NULL;
-    struct cairn_error ignored;
-    if (!memmem(meta, meta_len, "\"cairn_expect\"", 14) || jval_parse(meta, meta_len, &v, &ignored))
+    struct cairn_error e;
+    if (!looks_like_object(meta, meta_len) || !memmem(meta, meta_len, "\"cairn_expect\"", 14))
         return CAIRN_OK;
+    if (jval_parse(meta, meta_len, &v, &e))
+        return error_set(err, CAIRN_INVALID, EINVAL,
+                         "meta.json: it has a cairn_expect that cannot be read: %s", e.message);
     const struct jval *member = jval_get(v, "cairn_expect");
     if (member && !jval_is_object(member))
         return error_set(err, CAIRN_INVALID, EINVAL,

@@ -258,6 +258,12 @@ static int make_aside(struct tree_aside *a, struct cairn_error *err)
         struct stat st;
         if (a->fd >= 0 && lock_folder(a->fd) && fstat(a->fd, &st) == 0 && st.st_nlink > 0)
             return CAIRN_OK;
+        int e = errno;
+        if (a->fd < 0 && e != ENOENT) { /* umask 0777, say */
+            (void)unlinkat(a->parent, a->name, AT_REMOVEDIR);
+            a->name[0] = 0;
+            return error_sys(err, e, "opening the new folder beside %s", a->base);
+        }
         if (a->fd >= 0)
             close(a->fd);
         a->fd = -1;

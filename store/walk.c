@@ -268,6 +268,12 @@ int walk_run(const char *from, const struct cairn_op *op, struct walk *out, stru
     return CAIRN_OK;
 }
 
+const struct walk_file *walk_find(const struct walk *w, const char *path, size_t len)
+{
+    struct walk_file wanted = {.path = (char *)path, .path_len = len};
+    return w->n ? bsearch(&wanted, w->files, w->n, sizeof(w->files[0]), by_path) : NULL;
+}
+
 void walk_release(struct walk *w)
 {
     for (size_t i = 0; i < w->n; i++)
@@ -326,6 +332,12 @@ int walk_unchanged(const struct walk *w, size_t i, int fd, struct cairn_error *e
                  (long long)f->st.st_size, (long long)st.st_size);
         return changed(f, how, err);
     }
+    char more;
+    if (pread(fd, &more, 1, st.st_size) > 0 && fstat(fd, &st) == 0 && st.st_size == f->st.st_size)
+        return error_set(err, CAIRN_INVALID, EINVAL,
+                         "export: %s holds more than the %lld bytes of its size, as files of /proc "
+                         "do: it cannot be published",
+                         walk_shown(f->path, f->path_len, shown), (long long)st.st_size);
     if (st.st_mtim.tv_sec != f->st.st_mtim.tv_sec || st.st_mtim.tv_nsec != f->st.st_mtim.tv_nsec)
         return changed(f, "was written to", err);
     return CAIRN_OK;

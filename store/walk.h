@@ -32,9 +32,13 @@ CAIRN_MUST_CHECK int walk_run(const char *from, const struct cairn_op *op, struc
 void walk_release(struct walk *w);
 #define CLEANUP_WALK __attribute__((cleanup(walk_release)))
 
+/* The file of that path, or NULL. */
+const struct walk_file *walk_find(const struct walk *w, const char *path, size_t len);
+
 /* Open file i for reading. Busy if it is no longer the file that was found. */
 CAIRN_MUST_CHECK int walk_open(const struct walk *w, size_t i, int *fd, struct cairn_error *err);
-/* Busy if the open file changed its size or its time of modification since it was found. */
+/* Busy if the open file changed its size or its time of modification since it was found. Invalid:
+ * it holds more than its size. */
 CAIRN_MUST_CHECK int walk_unchanged(const struct walk *w, size_t i, int fd,
                                     struct cairn_error *err);
 

@@ -311,11 +311,18 @@ START_TEST(test_publish__expectations_are_held_before_any_change)
     o.expect = &missing;
     ck_fails(cairn_publish(k.s, NULL, CK_A, &o, &k.result, &err), CAIRN_INVALID);
     ck_assert_ptr_nonnull(strstr(err.message, "no/file"));
-    static const char *const bad[] = {
-        "{\"cairn_expect\":{\"memory\":1}}",        "{\"cairn_expect\":{\"none\":0}}",
-        "{\"cairn_expect\":{\"memory\":\"1\"}}",    "{\"cairn_expect\":{\"memory\":-1}}",
-        "{\"cairn_expect\":[\"memory\"]}",          "{\"cairn_expect\":{\"disks\":0}}",
-        "{\"cairn_expect\":{\"disks/empty\":0.5}}", "{\"cairn_expect\":{\"../memory\":0}}"};
+    static const char *const bad[] = {"{\"cairn_expect\":{\"memory\":1}}",
+                                      "{\"cairn_expect\":{\"none\":0}}",
+                                      "{\"cairn_expect\":{\"memory\":\"1\"}}",
+                                      "{\"cairn_expect\":{\"memory\":-1}}",
+                                      "{\"cairn_expect\":{\"memory\":1},\"x\":\"\\u0000\"}",
+                                      "{\"cairn_expect\":{\"memory\":1,\"memory\":2}}",
+                                      " {\"cairn_expect\":{\"memory\":1},\"x\":1e999}",
+                                      "\xef\xbb\xbf{\"cairn_expect\":{\"memory\":1}}",
+                                      "{\"cairn_expect\":[\"memory\"]}",
+                                      "{\"cairn_expect\":{\"disks\":0}}",
+                                      "{\"cairn_expect\":{\"disks/empty\":0.5}}",
+                                      "{\"cairn_expect\":{\"../memory\":0}}"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_fails(kit_publish(&k, CK_A, "one", bad[i], NULL, &err), CAIRN_INVALID);
     ck_assert_uint_eq(kit_objects(&k, ""), 1);

@@ -478,7 +478,24 @@ START_TEST(test_walk__goes_name_by_name_where_openat2_is_forbidden)
 }
 END_TEST
 
-TESTING_MAIN(walk, test_walk__finds_every_file_in_the_order_of_bytes,
+/* What a file of /proc holds is not in its size: as many bytes as that are not the file. */
+START_TEST(test_walk__more_bytes_than_a_size_says_are_refused)
+{
+    CLEANUP_WALK struct walk w = WALK_INIT;
+    ck_ok(walk_run("/proc/self/net", NULL, &w, &err));
+    const struct walk_file *f = walk_find(&w, "dev", 3);
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(f->size, 0);
+    ck_assert_ptr_null(walk_find(&w, "de", 2));
+    ck_assert_ptr_null(walk_find(&w, "dev ", 4));
+    int fd;
+    ck_fails(walk_open(&w, (size_t)(f - w.files), &fd, &err), CAIRN_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.message, "dev holds more"));
+}
+END_TEST
+
+TESTING_MAIN(walk, test_walk__more_bytes_than_a_size_says_are_refused,
+             test_walk__finds_every_file_in_the_order_of_bytes,
              test_walk__a_link_of_any_kind_is_refused,
              test_walk__what_is_no_file_is_refused_by_name,
              test_walk__the_folder_may_be_reached_through_a_link_but_must_be_one,
