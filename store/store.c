@@ -236,13 +236,46 @@ int store_get_meta(struct cairn_store *s, const struct cairn_op *op, const char 
     return rc ? rc : gen_of_meta(meta->data, meta->len, gen, err);
 }
 
+/* Few manifests are larger. */
+#define MANIFEST_USUAL ((size_t)16 * 1024 * 1024)
+
+/* A large manifest, after a look at whether its header says that it is large: nobody reads (and
+ * makes room for) gigabytes of something else. */
+static int get_large_manifest(struct cairn_store *s, const struct cairn_op *op, const char *key,
+                              struct buf *out, struct cairn_error *err)
+{
+    uint8_t header[MANIFEST_HEADER_LEN];
+    struct backend *b = s->backend;
+    struct backend_stat st;
+    struct manifest_info info;
+    int rc = b->ops->read(b, op, key, 0, header, sizeof(header), err);
+    if (!rc)
+        rc = b->ops->stat(b, op, key, &st, err);
+    if (!rc)
+        rc = manifest_header_decode(header, &info, err);
+    if (!rc && info.total_len != st.size)
+        rc = error_set(err, CAIRN_CORRUPT, EIO, "%s: %llu bytes, and not the %llu it claims", key,
+                       (unsigned long long)st.size, (unsigned long long)info.total_len);
+    return rc ? rc : b->ops->get(b, op, key, MANIFEST_MAX, out, NULL, err);
+}
+
+static int get_manifest(struct cairn_store *s, const struct cairn_op *op, const char *key,
+                        struct buf *out, struct cairn_error *err)
+{
+    struct cairn_error e;
+    int rc = s->backend->ops->get(s->backend, op, key, MANIFEST_USUAL, out, NULL, &e);
+    if (rc != CAIRN_CORRUPT || e.sys_errno != EFBIG)
+        return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+    return get_large_manifest(s, op, key, out, err);
+}
+
 int store_load_manifest(struct cairn_store *s, const struct cairn_op *op, const char *id,
                         const char *gen, struct manifest **out, struct cairn_error *err)
 {
     char key[KEY_MAX];
     layout_export(id, gen, key);
     CLEANUP_BUF struct buf data = BUF_INIT(MANIFEST_MAX);
-    int rc = s->backend->ops->get(s->backend, op, key, MANIFEST_MAX, &data, NULL, err);
+    int rc = get_manifest(s, op, key, &data, err);
     if (rc == CAIRN_NOT_FOUND)
         return error_set(err, CAIRN_NOT_FOUND, ENOENT, "%s has no export (generation %s)", id, gen);
     if (rc)
