@@ -1,5 +1,9 @@
 #include "store/hold.h"
 
+#include "store/current.h"
+
+#include <errno.h>
+
 int hold_exists(struct cairn_store *s, const struct cairn_op *op, const char *id, bool *held,
                 struct cairn_error *err)
 {
@@ -26,6 +30,12 @@ int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
         return error_wrap(err, "hold %s", id);
     rc = store_get_meta(s, op, id, &meta, gen, err);
     layout_hold(id, key);
+    /* A removal that was cut short will be finished, held or not. */
+    bool dying = false;
+    if (!rc)
+        rc = current_is_dying(s, op, id, gen, &dying, err);
+    if (!rc && dying)
+        rc = error_set(err, CAIRN_BUSY, EBUSY, "its removal has begun");
     if (!rc)
         rc = s->backend->ops->put(s->backend, op, key, "held\n", 5, err);
     s->backend->ops->unlock(s->backend, id, lock);

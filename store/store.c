@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,6 +16,17 @@
 const char *cairn_version(void)
 {
     return CAIRN_VERSION;
+}
+
+/* The folder above path makes its name durable; one that may not be read is left to time. */
+static int sync_above(const char *path)
+{
+    CLEANUP_FREE char *above = strdup(path);
+    char *slash = above ? strrchr(above, '/') : NULL;
+    if (slash)
+        slash[slash == above] = 0;
+    CLEANUP_FD int fd = open(slash ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
 int store_make_folders(const char *path, struct cairn_error *err)
@@ -27,7 +39,8 @@ int store_make_folders(const char *path, struct cairn_error *err)
             continue;
         char c = *s;
         *s = 0;
-        if (mkdir(p, 0700) != 0 && errno != EEXIST) {
+        bool made = mkdir(p, 0700) == 0;
+        if ((!made && errno != EEXIST) || (made && sync_above(p) != 0)) {
             int e = errno;
             return error_sys(err, e, "making folder %s", p);
         }
@@ -89,19 +102,39 @@ static int check_empty(const char *path, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+#define LOCK_POLL_MS 10
+
+/* The lock is held for some milliseconds and dies with its holder. */
+static int lock_folder(int fd, const char *path, const struct cairn_op *op, struct cairn_error *err)
+{
+    struct pollfd p = {.fd = op && op->cancel ? cairn_cancel_fd(op->cancel) : -1, .events = POLLIN};
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int e = errno;
+        if (e != EWOULDBLOCK && e != EINTR)
+            return error_sys(err, e, "locking %s", path);
+        int rc = op_check(op, "waiting for another program that makes the store", err);
+        if (rc)
+            return rc;
+        (void)poll(&p, 1, LOCK_POLL_MS);
+    }
+    return CAIRN_OK;
+}
+
 int store_init_dir(const char *path, const struct cairn_init_options *options,
                    const struct cairn_op *op, struct cairn_error *err)
 {
     int rc = store_make_folders(path, err);
     if (rc)
         return rc;
-    /* Two programs that make the same store must not end up with two secrets. The lock is held for
-     * some milliseconds and dies with its holder, so the wait needs no bound. */
+    /* Two programs that make the same store must not end up with two secrets. */
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
+    if (fd < 0) {
         int e = errno;
         return error_sys(err, e, "opening %s", path);
     }
+    rc = lock_folder(fd, path, op, err);
+    if (rc)
+        return rc;
     struct backend *b = NULL;
     rc = backend_dir_open(path, &b, err);
     if (rc)
@@ -305,9 +338,13 @@ int store_load(struct cairn_store *s, const struct cairn_op *op, const char *id,
         memcpy(gen, before, GEN_TEXT);
         if (rc != CAIRN_NOT_FOUND || tries == 4)
             return rc;
-        struct cairn_error ignored;
+        struct cairn_error e;
         buf_clear(meta);
-        if (store_get_meta(s, op, id, meta, gen, &ignored) || strcmp(gen, before) == 0)
+        int now = store_get_meta(s, op, id, meta, gen, &e);
+        /* Not knowing whether the record is there is not knowing that it is not. */
+        if (now && now != CAIRN_NOT_FOUND)
+            return error_set(err, now, e.sys_errno, "%s", e.message);
+        if (now || strcmp(gen, before) == 0)
             return rc;
     }
 }

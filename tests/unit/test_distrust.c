@@ -4,6 +4,8 @@
 #include "base/util.h"
 #include "store/pack_set.h"
 #include "store/relocate.h"
+#include "store/remove.h"
+#include "store/tomb.h"
 #include "tests/lib/kit.h"
 
 #include <stdio.h>
@@ -213,9 +215,60 @@ START_TEST(test_hold__is_not_promised_while_a_writer_is_at_work)
 }
 END_TEST
 
+/* A removal was killed after its tombstone: any sweep will finish it, without a look at holds. */
+START_TEST(test_hold__is_not_promised_for_what_a_sweep_will_remove)
+{
+    kit_start(&k, NULL);
+    kit_fill(&k, "x", "a", 5000, 0, 1);
+    ck_ok(kit_publish(&k, CK_A, "x", META_A, NULL, &err));
+    CLEANUP_MANIFEST struct manifest *m = load(CK_A);
+    CLEANUP_TOMB struct tomb t = {0};
+    ck_ok(tomb_add_gen(&t, manifest_info(m)->gen, &err));
+    ck_ok(tomb_put(k.s, NULL, CK_A, &t, &err));
+    ck_fails(cairn_hold(k.s, NULL, CK_A, &err), CAIRN_BUSY);
+    ck_ok(remove_finish(k.s, NULL, CK_A, &err));
+    ck_assert_int_eq(kit_opens(&k, CK_A), CAIRN_NOT_FOUND);
+    ck_assert_uint_eq(kit_objects(&k, "holds/"), 0);
+    kit_stop(&k);
+}
+END_TEST
+
+/* ---- store.c ---- */
+
+/* The generation was superseded and swept between the reads of meta.json and of its manifest, and
+ * the next look at meta.json fails: the record may well be there. */
+START_TEST(test_store__a_look_that_failed_is_no_absence)
+{
+    const struct kit_options opt = {.faulty = true};
+    kit_start(&k, &opt);
+    kit_fill(&k, "x", "a", 5000, 0, 1);
+    ck_ok(kit_publish(&k, TP_A, "x", META_A, NULL, &err));
+    backend_fault_clear(k.s->backend);
+    const struct fault_plan swept = {.op = FAULT_GET,
+                                     .kind = FAULT_FAIL,
+                                     .nth = 1,
+                                     .key_part = "/export-",
+                                     .error_class = CAIRN_NOT_FOUND};
+    const struct fault_plan fails = {.op = FAULT_GET,
+                                     .kind = FAULT_FAIL,
+                                     .nth = 2,
+                                     .key_part = "/meta.json",
+                                     .error_class = CAIRN_TRANSIENT};
+    ck_ok(backend_fault_add(k.s->backend, &swept, &err));
+    ck_ok(backend_fault_add(k.s->backend, &fails, &err));
+    struct cairn_record *r = NULL;
+    ck_fails(cairn_record_open(k.s, NULL, TP_A, &r, &err), CAIRN_TRANSIENT);
+    ck_assert_uint_eq(backend_fault_fired(k.s->backend), 2);
+    backend_fault_clear(k.s->backend);
+    kit_stop(&k);
+}
+END_TEST
+
 TESTING_MAIN(distrust, test_relocate__stores_only_bytes_that_were_verified,
              test_fetch__follows_a_manifest_that_numbers_its_chunks_anew,
              test_chunk_io__what_was_found_damaged_is_stored_again,
              test_commit__a_pack_that_was_cut_short_is_stored_again,
              test_backend_dir_record__lock_makes_durable_what_a_killed_writer_committed,
-             test_hold__is_not_promised_while_a_writer_is_at_work)
+             test_hold__is_not_promised_while_a_writer_is_at_work,
+             test_hold__is_not_promised_for_what_a_sweep_will_remove,
+             test_store__a_look_that_failed_is_no_absence)
