@@ -83,18 +83,9 @@ static bool may_be_closed(const struct gc_run *run, const struct roots_pack *p)
            gc_is_older(run, p->mtime_ns, run->t.young);
 }
 
-bool plan_is_sparse(const struct roots_pack *p, uint64_t live)
+bool plan_pack_sparse(const struct gc_run *run, const struct roots_pack *p)
 {
-    return live + ROOTS_OVERHEAD < p->size / 2;
-}
-
-bool plan_pack_sparse(const struct gc_run *run, const struct roots_pack *p, bool *count)
-{
-    *count = false;
-    if (!may_be_closed(run, p) || !plan_is_sparse(p, p->live_min))
-        return false;
-    *count = !plan_is_sparse(p, p->live_max);
-    return true;
+    return may_be_closed(run, p) && roots_live(p) + ROOTS_OVERHEAD < p->size / 2;
 }
 
 bool plan_pack_small(const struct gc_run *run, const struct roots_pack *p)

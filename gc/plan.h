@@ -30,11 +30,8 @@ enum plan_pack {
 /* due_ns (may be NULL): with WAIT, the store time at which it is due. */
 enum plan_pack plan_pack(const struct gc_run *run, const struct roots_pack *p, int64_t *due_ns);
 
-/* With so many bytes needed, less than half of the pack is. */
-bool plan_is_sparse(const struct roots_pack *p, uint64_t live);
-/* An open pack that may be worth repacking: less than half alive (bounds alone may not tell:
- * *count, then its chunks have to be counted). */
-bool plan_pack_sparse(const struct gc_run *run, const struct roots_pack *p, bool *count);
+/* An open pack that is worth repacking: less than half of it is needed. */
+bool plan_pack_sparse(const struct gc_run *run, const struct roots_pack *p);
 /* An open pack that is small, as forks leave them behind, and no longer young. */
 #define PLAN_SMALL       ((uint64_t)4 << 20)
 #define PLAN_SMALL_COUNT 8 /* so many together are worth repacking */

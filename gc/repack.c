@@ -25,7 +25,7 @@ struct work {
 static bool names_any(const struct work *w, const struct roots_manifest *m)
 {
     for (uint32_t u = 0; u < m->n_uses; u++)
-        if (w->left[w->r->uses[m->first_use + u].pack])
+        if (w->left[w->r->uses[m->first_use + u]])
             return true;
     return false;
 }
@@ -42,12 +42,12 @@ static int choose(struct work *w, struct cairn_error *err)
         if (plan_pack(w->run, &r->packs[i], NULL) != PLAN_PACK_REPACK)
             continue;
         chosen[i] = true;
-        bytes += r->packs[i].live_max < r->packs[i].size ? r->packs[i].live_max : r->packs[i].size;
+        bytes += roots_live(&r->packs[i]);
         rc = pack_set_add(&w->from, r->packs[i].id, err);
     }
     for (size_t i = 0; !rc && i < r->n_manifests; i++)
         for (uint32_t u = 0; r->manifests[i].committed && u < r->manifests[i].n_uses; u++) {
-            uint32_t pack = r->uses[r->manifests[i].first_use + u].pack;
+            uint32_t pack = r->uses[r->manifests[i].first_use + u];
             w->left[pack] += chosen[pack];
         }
     return rc;
@@ -203,7 +203,7 @@ static int replace(struct work *w, const struct roots_manifest *m, struct cairn_
     if (rc)
         error_wrap(&e, "repacking for %s", id);
     for (uint32_t u = 0; replaced && u < m->n_uses; u++) {
-        uint32_t pack = w->r->uses[m->first_use + u].pack;
+        uint32_t pack = w->r->uses[m->first_use + u];
         if (w->left[pack] && --w->left[pack] == 0)
             run->result->packs_repacked++;
     }

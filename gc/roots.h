@@ -23,14 +23,11 @@ struct roots_pack {
     uint32_t refs;  /* manifests that name it, of any kind */
     uint64_t size;
     int64_t mtime_ns, closed_ns, dead_ns;
-    /* Bytes that manifests need of it: at least the most that one needs, at most the sum. */
-    uint64_t live_min, live_max;
-    uint64_t refs_sum; /* tells sets of manifests apart */
-};
-
-struct roots_use {
-    uint32_t pack; /* number in packs */
-    uint64_t live;
+    /* What manifests need of it: the sum of their bytes, and the windows that they touch. Both are
+     * more than is needed, each where the other is good: the one for what few share, the other for
+     * what many do. */
+    uint64_t live_sum;
+    uint64_t windows[SWEEP_WINDOWS / 64];
 };
 
 /* What a chunk takes of its pack: raw ones begin at aligned places, and each has its line in the
@@ -92,7 +89,7 @@ struct roots {
     size_t n_slots;
     struct roots_manifest *manifests;
     size_t n_manifests, cap_manifests;
-    struct roots_use *uses;
+    uint32_t *uses; /* numbers of packs */
     size_t n_uses, cap_uses;
     struct roots_record *records; /* sorted by id */
     size_t n_records, cap_records;
@@ -107,6 +104,9 @@ void roots_release(struct roots *r);
 
 /* Sets run->now. *r is released and filled. Errors: see above; each names its object. */
 CAIRN_MUST_CHECK int roots_scan(struct gc_run *run, struct roots *r, struct cairn_error *err);
+
+/* At least the bytes of the pack that manifests need. */
+uint64_t roots_live(const struct roots_pack *p);
 
 /* NULL: none. */
 struct roots_pack *roots_find_pack(const struct roots *r, const uint8_t id[PACK_ID_LEN]);

@@ -41,6 +41,28 @@ static int check_trailer(struct gc_run *run, const char *key, const struct backe
     return CAIRN_OK;
 }
 
+/* Windows of 16 KiB in the first 2 MiB of a pack, of 168 KiB behind, of which there are 378. */
+#define FINE        ((uint32_t)1 << 14)
+#define FINE_COUNT  128u
+#define COARSE      ((uint32_t)168 << 10)
+#define FINE_LENGTH (FINE * FINE_COUNT)
+
+static uint32_t window_of(uint32_t offset)
+{
+    uint32_t w =
+        offset < FINE_LENGTH ? offset / FINE : FINE_COUNT + (offset - FINE_LENGTH) / COARSE;
+    return w < SWEEP_WINDOWS ? w : SWEEP_WINDOWS - 1;
+}
+
+uint64_t roots_live(const struct roots_pack *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t w = 0; w < SWEEP_WINDOWS; w++)
+        if (p->windows[w / 64] >> w % 64 & 1)
+            bytes += w < FINE_COUNT ? FINE : COARSE;
+    return bytes < p->live_sum ? bytes : p->live_sum;
+}
+
 static int uses_of(const struct manifest *m, struct sweep_manifest *out, struct cairn_error *err)
 {
     const struct manifest_info *info = manifest_info(m);
@@ -56,7 +78,11 @@ static int uses_of(const struct manifest *m, struct sweep_manifest *out, struct 
     for (uint32_t i = 0; i < info->n_chunks; i++) {
         struct chunk c;
         manifest_chunk(m, i, &c);
-        out->uses[manifest_chunk_pack(m, i)].live += roots_footprint(&c.loc);
+        struct sweep_use *use = &out->uses[manifest_chunk_pack(m, i)];
+        use->live += roots_footprint(&c.loc);
+        uint32_t last = window_of(c.loc.offset + c.loc.stored_len - 1);
+        for (uint32_t w = window_of(c.loc.offset); w <= last; w++)
+            use->windows[w / 64] |= (uint64_t)1 << w % 64;
     }
     return CAIRN_OK;
 }
@@ -116,9 +142,6 @@ static int record_of(struct roots *r, const char *id, uint32_t *no, struct cairn
 static int add_uses(struct roots *r, struct roots_manifest *m, const struct sweep_manifest *from,
                     struct cairn_error *err)
 {
-    uint8_t raw[GEN_LEN] = {0};
-    (void)util_unhex(m->gen, raw, GEN_LEN);
-    uint64_t sum = (get_le64(raw) ^ get_le64(from->trailer)) * 0x9e3779b97f4a7c15u;
     m->first_use = r->n_uses;
     for (uint32_t i = 0; i < from->n_uses; i++) {
         uint32_t no;
@@ -127,13 +150,12 @@ static int add_uses(struct roots *r, struct roots_manifest *m, const struct swee
             rc = roots_pack_of(r, from->uses[i].pack, &no, err);
         if (rc)
             return rc;
-        uint64_t live = from->uses[i].live;
-        r->uses[r->n_uses++] = (struct roots_use){.pack = no, .live = live};
+        r->uses[r->n_uses++] = no;
         struct roots_pack *p = &r->packs[no];
         p->refs++;
-        p->live_max += live;
-        p->live_min = live > p->live_min ? live : p->live_min;
-        p->refs_sum += sum;
+        p->live_sum += from->uses[i].live;
+        for (size_t k = 0; k < SWEEP_WINDOWS / 64; k++)
+            p->windows[k] |= from->uses[i].windows[k];
         m->n_uses++;
     }
     return CAIRN_OK;
@@ -264,7 +286,7 @@ static void match_committed(struct roots *r)
         const struct roots_record *rec = &r->records[m->record];
         m->committed = rec->has_meta && strcmp(m->gen, rec->gen) == 0;
         for (uint32_t u = 0; m->committed && u < m->n_uses; u++)
-            r->packs[r->uses[m->first_use + u].pack].committed = true;
+            r->packs[r->uses[m->first_use + u]].committed = true;
     }
 }
 

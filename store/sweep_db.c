@@ -10,7 +10,7 @@
 
 #define APPLICATION_ID 0x43524e53 /* "CRNS" */
 #define SCHEMA_VERSION 1
-#define USE_LEN        (PACK_ID_LEN + 8)
+#define USE_LEN        (PACK_ID_LEN + 8 + SWEEP_WINDOWS / 8)
 #define STAMP_MAX      (16 + BACKEND_ETAG_MAX)
 #define BUSY_MS        2000
 /* Of the body of a manifest: as many packs as fit into a blob that SQLite takes by default. */
@@ -25,8 +25,6 @@ enum statement {
     TOUCH_META,
     FIND_SUPERSEDED,
     PUT_SUPERSEDED,
-    FIND_LIVE,
-    PUT_LIVE,
     PUT_RECORD,
     MISSING,
     GET_VALUE,
@@ -42,10 +40,8 @@ static const char *const sql_text[STATEMENTS] = {
     [PUT_META] = "INSERT OR REPLACE INTO meta(key, body, sweep) VALUES(?1, ?2, ?3)",
     [TOUCH_META] = "UPDATE meta SET sweep = ?2 WHERE key = ?1",
     [FIND_SUPERSEDED] = "SELECT at FROM superseded WHERE id = ?1 AND gen = ?2 AND mtime = ?3",
-    [PUT_SUPERSEDED] = "INSERT OR REPLACE INTO superseded(id, gen, mtime, at, sweep) "
-                       "VALUES(?1, ?2, ?3, ?4, ?5)",
-    [FIND_LIVE] = "SELECT body FROM live WHERE pack = ?1",
-    [PUT_LIVE] = "INSERT OR REPLACE INTO live(pack, body, sweep) VALUES(?1, ?2, ?3)",
+    [PUT_SUPERSEDED] = ("INSERT OR REPLACE INTO superseded(id, gen, mtime, at, sweep) "
+                        "VALUES(?1, ?2, ?3, ?4, ?5)"),
     [PUT_RECORD] = "INSERT OR REPLACE INTO record(id, sweep) VALUES(?1, ?2)",
     [MISSING] = "SELECT id FROM record WHERE sweep < ?1 ORDER BY id",
     [GET_VALUE] = "SELECT value FROM value WHERE name = ?1",
@@ -62,8 +58,6 @@ static const char schema_sql[] =
     " WITHOUT ROWID;"
     "CREATE TABLE superseded(id TEXT, gen TEXT, mtime INTEGER, at INTEGER, sweep INTEGER,"
     " PRIMARY KEY(id, gen)) WITHOUT ROWID;"
-    "CREATE TABLE live(pack BLOB PRIMARY KEY NOT NULL, body BLOB NOT NULL, sweep INTEGER)"
-    " WITHOUT ROWID;"
     "CREATE TABLE record(id TEXT PRIMARY KEY NOT NULL, sweep INTEGER) WITHOUT ROWID;"
     "INSERT INTO value VALUES('sweep', 0);"
     "COMMIT;";
@@ -353,6 +347,8 @@ bool sweep_db_find_manifest(struct sweep_db *d, const char *key, const struct ba
         const uint8_t *p = body + SHA256_LEN + (size_t)i * USE_LEN;
         memcpy(out->uses[i].pack, p, PACK_ID_LEN);
         out->uses[i].live = get_le64(p + PACK_ID_LEN);
+        for (size_t k = 0; k < SWEEP_WINDOWS / 64; k++)
+            out->uses[i].windows[k] = get_le64(p + PACK_ID_LEN + 8 + 8 * k);
     }
     return true;
 }
@@ -369,6 +365,8 @@ void sweep_db_put_manifest(struct sweep_db *d, const char *key, const struct bac
         uint8_t *p = body + SHA256_LEN + (size_t)i * USE_LEN;
         memcpy(p, m->uses[i].pack, PACK_ID_LEN);
         put_le64(p + PACK_ID_LEN, m->uses[i].live);
+        for (size_t k = 0; k < SWEEP_WINDOWS / 64; k++)
+            put_le64(p + PACK_ID_LEN + 8 + 8 * k, m->uses[i].windows[k]);
     }
     put_body(d, PUT_MANIFEST, key, st, body, len);
 }
@@ -420,45 +418,6 @@ int64_t sweep_db_superseded(struct sweep_db *d, const char *id, const char *gen,
         run(d, s);
     }
     return at;
-}
-
-bool sweep_db_find_live(struct sweep_db *d, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
-                        uint64_t *live)
-{
-    uint8_t sum[XXH3_LEN];
-    bool ok = false;
-    sqlite3_stmt *s = use(d, FIND_LIVE);
-    if (!s)
-        return false;
-    blob_arg(s, 1, pack, PACK_ID_LEN);
-    if (!row(d, s))
-        return false;
-    const uint8_t *body = sqlite3_column_blob(s, 0);
-    if (body && sqlite3_column_bytes(s, 0) == 16 + XXH3_LEN && get_le64(body) == refs &&
-        checksum(d, pack, PACK_ID_LEN, NULL, body, 16, sum) &&
-        memcmp(sum, body + 16, XXH3_LEN) == 0) {
-        *live = get_le64(body + 8);
-        ok = true;
-    }
-    done(s);
-    if (ok)
-        sweep_db_put_live(d, pack, refs, *live);
-    return ok;
-}
-
-void sweep_db_put_live(struct sweep_db *d, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
-                       uint64_t live)
-{
-    uint8_t body[16 + XXH3_LEN];
-    sqlite3_stmt *s = use(d, PUT_LIVE);
-    put_le64(body, refs);
-    put_le64(body + 8, live);
-    if (!s || !checksum(d, pack, PACK_ID_LEN, NULL, body, 16, body + 16))
-        return;
-    blob_arg(s, 1, pack, PACK_ID_LEN);
-    blob_arg(s, 2, body, sizeof(body));
-    sqlite3_bind_int64(s, 3, d->sweep);
-    run(d, s);
 }
 
 bool sweep_db_last(struct sweep_db *d, int64_t *when_ns)
@@ -521,7 +480,7 @@ void sweep_db_record(struct sweep_db *d, const char *id)
 
 void sweep_db_complete(struct sweep_db *d, int64_t now_ns)
 {
-    static const char *const tables[] = {"manifest", "meta", "superseded", "live", "record"};
+    static const char *const tables[] = {"manifest", "meta", "superseded", "record"};
     if (!d || !d->db)
         return;
     put_value(d, "last", now_ns);

@@ -22,10 +22,15 @@ CAIRN_MUST_CHECK int sweep_db_open(const struct cairn_store *s, struct sweep_db 
 /* Keeps what was remembered so far. NULL is allowed. */
 void sweep_db_close(struct sweep_db *db);
 
+/* A pack is looked at in windows: fine ones at its beginning, for small packs, coarser ones behind.
+ */
+#define SWEEP_WINDOWS 512
+
 /* A pack that a manifest names, and the bytes that its chunks take there. */
 struct sweep_use {
     uint8_t pack[PACK_ID_LEN];
     uint64_t live;
+    uint64_t windows[SWEEP_WINDOWS / 64]; /* the parts of the pack that they touch */
 };
 
 /* What is kept of a manifest. */
@@ -50,12 +55,6 @@ void sweep_db_put_meta(struct sweep_db *db, const char *key, const struct backen
 /* Store time at which this manifest (by its mtime) was first seen superseded; now if never. */
 int64_t sweep_db_superseded(struct sweep_db *db, const char *id, const char *gen, int64_t mtime_ns,
                             int64_t now_ns);
-
-/* Exact live bytes of a pack, as counted for exactly these manifests (refs: a checksum of them). */
-bool sweep_db_find_live(struct sweep_db *db, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
-                        uint64_t *live);
-void sweep_db_put_live(struct sweep_db *db, const uint8_t pack[PACK_ID_LEN], uint64_t refs,
-                       uint64_t live);
 
 /* Store time of the last complete sweep; false: none is remembered. */
 bool sweep_db_last(struct sweep_db *db, int64_t *when_ns);

@@ -22,6 +22,8 @@ killed_at() { # STEP COMMAND...
     CAIRN_STEP_KILL=$step:1 cairn "$@" >/dev/null 2>&1
     [ $? = 137 ] || fail "setting up: not killed at $step: $*"
 }
+# Let ten seconds pass for the store, as its files' times tell: longer than the grace.
+age() { find "$W/store" -type f -exec sh -c 'for f; do touch -c -r "$f" -d "-10 seconds" "$f"; done' sh {} +; }
 small() { printf 'ck_00000000000001%02x' "$1"; }
 
 # --- A store with something of every kind to do ---------------------------------------------------
@@ -52,7 +54,7 @@ killed_at commit.manifest publish $N --from "$W/three"             # an uncommit
 killed_at commit.staged publish $L --from "$W/two" --meta "$W/m3"  # a staged meta
 killed_at pack.durable publish $N --from "$W/four" --meta "$W/m3"  # packs
 killed_at pack.filled publish $N --from "$W/four" --meta "$W/m2"   # temporary files
-sleep 1.1
+age
 mv "$W/store" "$W/state" "$W/base/"
 
 fresh() {
@@ -85,7 +87,7 @@ sweep_to_the_end() {
             echo "sweep $i: $(tail -1 "$W/out2")"
             return
         }
-        sleep 1.1 # the grace
+        age
     done
 }
 
@@ -110,7 +112,7 @@ for step in gc.clock gc.scanned gc.packs-deleted gc.generation-fenced gc.generat
     gc.removal-finished gc.leftover-deleted gc.marked gc.unmarked gc.repack-copied gc.repack-pinned \
     gc.repack-checked gc.repack-replaced gc.repack-unpinned gc.acted; do
     # Packs die only after the grace: that is a sweep by itself.
-    case $step in gc.packs-deleted | gc.unmarked) sleep 1.1 && CAIRN_STEP_LOG=$W/steps2 cairn gc >/dev/null ;; esac
+    case $step in gc.packs-deleted | gc.unmarked) age && CAIRN_STEP_LOG=$W/steps2 cairn gc >/dev/null ;; esac
     if grep -qx "$step" "$W/steps" "$W/steps2" 2>/dev/null; then ok; else fail "no sweep passes $step"; fi
 done
 wrong=$(sweep_to_the_end 2>&1)$(whole 2>&1)$(clean 2>&1)
@@ -121,7 +123,7 @@ done < <(sort "$W/steps" | uniq -c)
 
 # --- From a store whose packs are dead already: deleting them -------------------------------------
 fresh
-cairn gc >/dev/null && sleep 1.1
+cairn gc >/dev/null && age
 rm -rf "$W/base2" && mkdir "$W/base2" && mv "$W/store" "$W/state" "$W/base2/"
 rm -rf "$W/base" && mv "$W/base2" "$W/base"
 fresh
