@@ -120,7 +120,8 @@ int dir_lock(struct backend *b, const struct cairn_op *op, const char *id, int *
             return error_set(err, CAIRN_BUSY, EBUSY, "lock %s: another writer holds it", path);
         if (e == EINTR)
             continue;
-        if (e == ENOLCK || e == ENOSYS || e == ENOTSUP || e == EINVAL) {
+        /* NFS wants a descriptor open for writing, which no folder's is. */
+        if (e == ENOLCK || e == ENOSYS || e == ENOTSUP || e == EINVAL || e == EBADF) {
             *lock = -1;
             return CAIRN_OK;
         }

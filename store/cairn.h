@@ -193,8 +193,9 @@ struct cairn_fetch_result {
 };
 
 /* Make the export's files under the new folder target (which may exist if it is empty). They are
- * built in a folder beside it and renamed into place: target is complete or absent. Busy: target is
- * there and not empty. */
+ * built in a folder beside it and renamed into place: target is complete or absent. A memory image
+ * is nobody else's business: a new target has mode 0700, one that was there keeps its own; the
+ * files in it follow the umask. Busy: target is there and not empty. */
 CAIRN_API CAIRN_MUST_CHECK int cairn_record_fetch(struct cairn_record *record,
                                                   const struct cairn_op *op, const char *target,
                                                   const struct cairn_progress *progress,

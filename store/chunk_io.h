@@ -1,9 +1,9 @@
 /* Reading stored chunks: open packs, scratch space, decoding, verifying.
  *
  * What is handed out was verified: against the keyed XXH3-128 of the manifest where that is known
- * (it is as good as SHA-256 against decay, which is what can happen to a pack behind a manifest
- * that was itself verified, and 14 times faster), else against the chunk's SHA-256. `verify` and
- * the S3 cache always use SHA-256. */
+ * (which finds decay, the thing that can happen to a pack behind a manifest that was itself
+ * verified, at ten times the speed: docs/protocol.md), else against the chunk's SHA-256. `verify`
+ * always uses SHA-256. */
 #ifndef CAIRN_STORE_CHUNK_IO_H
 #define CAIRN_STORE_CHUNK_IO_H
 

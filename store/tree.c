@@ -190,7 +190,7 @@ static int target_taken(const struct tree_aside *a, struct cairn_error *err)
 }
 
 /* Quick refusal before any work; the rename at the end is what decides. */
-static int check_target(const struct tree_aside *a, struct cairn_error *err)
+static int check_target(struct tree_aside *a, struct cairn_error *err)
 {
     int fd = openat(a->parent, a->base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
@@ -208,6 +208,9 @@ static int check_target(const struct tree_aside *a, struct cairn_error *err)
     while ((d = readdir(dir)))
         if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
             return target_taken(a, err);
+    struct stat st;
+    if (fstat(dirfd(dir), &st) == 0)
+        a->mode = st.st_mode & 07777;
     return CAIRN_OK;
 }
 
@@ -246,7 +249,7 @@ static int make_aside(struct tree_aside *a, struct cairn_error *err)
             break;
         snprintf(a->name, sizeof(a->name), ".%.220s" ASIDE_MARK "%016llx", a->base,
                  (unsigned long long)nonce);
-        if (mkdirat(a->parent, a->name, 0777) != 0) {
+        if (mkdirat(a->parent, a->name, 0700) != 0) {
             int e = errno;
             if (e == EEXIST)
                 continue;
@@ -291,6 +294,10 @@ int tree_aside_begin(struct tree_aside *a, const char *target, struct cairn_erro
 int tree_aside_commit(struct tree_aside *a, struct cairn_error *err)
 {
     STEP("tree.built");
+    if (a->mode && fchmod(a->fd, a->mode) != 0) {
+        int e = errno;
+        return error_sys(err, e, "setting the mode of %s", a->base);
+    }
     if (renameat(a->parent, a->name, a->parent, a->base) != 0) {
         int e = errno;
         if (e == ENOTEMPTY || e == EEXIST || e == ENOTDIR)

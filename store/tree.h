@@ -15,6 +15,7 @@ CAIRN_MUST_CHECK int tree_create(int root, const char *path, int *fd, struct cai
 struct tree_aside {
     int parent;     /* descriptor of the folder that will hold it, owned; -1: none */
     int fd;         /* of the folder being built, flocked while its maker lives, owned */
+    unsigned mode;  /* of the empty folder that it replaces; 0: none, it is private (0700) */
     char base[256]; /* its future name */
     char name[256]; /* its present one: ".<base>.cairn-<hex>" */
 };

@@ -74,6 +74,26 @@ START_TEST(test_fetch__the_export_comes_back_holes_and_all)
 }
 END_TEST
 
+START_TEST(test_fetch__a_new_target_is_private_and_one_that_was_there_keeps_its_mode)
+{
+    start(NULL);
+    char target[4096];
+    struct stat st;
+    mode_t old = umask(0);
+    snprintf(target, sizeof(target), "%s", kit_path(&k, "to", "new"));
+    ck_ok(fetch(target));
+    ck_assert_int_eq(stat(target, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0700);
+    snprintf(target, sizeof(target), "%s", kit_path(&k, "to", "there"));
+    ck_assert_int_eq(mkdir(target, 0755), 0);
+    ck_ok(fetch(target));
+    ck_assert_int_eq(stat(target, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0755);
+    umask(old);
+    stop();
+}
+END_TEST
+
 START_TEST(test_fetch__targets)
 {
     start(NULL);
@@ -290,8 +310,9 @@ START_TEST(test_fetch__1900_levels_deep)
 }
 END_TEST
 
-TESTING_MAIN(fetch, test_fetch__the_export_comes_back_holes_and_all, test_fetch__targets,
-             test_fetch__cancelled_in_the_middle_it_leaves_nothing,
+TESTING_MAIN(fetch, test_fetch__the_export_comes_back_holes_and_all,
+             test_fetch__a_new_target_is_private_and_one_that_was_there_keeps_its_mode,
+             test_fetch__targets, test_fetch__cancelled_in_the_middle_it_leaves_nothing,
              test_fetch__a_damaged_chunk_leaves_nothing,
              test_fetch__what_a_killed_fetch_left_is_removed_and_a_live_one_is_not,
              test_fetch__a_tree_of_any_depth_is_removed,
