@@ -139,6 +139,18 @@ static int find_chunks(struct batch *b, const struct manifest *m, const struct m
     return CAIRN_OK;
 }
 
+/* A batch's chunks in the manifest at hand. */
+struct batch_chunks {
+    const struct manifest *m;
+    const uint32_t *chunks;
+};
+
+static void batch_at(const void *src, uint32_t i, struct chunk_loc *out)
+{
+    const struct batch_chunks *c = src;
+    chunk_at_manifest(c->m, c->chunks[i], out);
+}
+
 static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
 {
     struct fetch *f = b->f;
@@ -149,6 +161,8 @@ static int work_manifest(struct batch *b, const struct manifest *m, struct chunk
         struct chunk c;
         size_t len = plain_len(f, &file, b->first_no + i), got;
         manifest_chunk(m, b->chunks[i], &c);
+        chunk_read_ahead(f->r->store, f->op, ctx, batch_at, &(struct batch_chunks){m, b->chunks}, i,
+                         b->n);
         rc = chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->chunks[i]),
                         b->plain + (size_t)i * f->chunk_size, len, len, &got, &b->err);
     }
