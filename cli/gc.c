@@ -75,8 +75,6 @@ static void print_json(struct app *app, const struct cairn_gc_result *r,
     jsonw_u64(w, "dead", r->waiting_dead);
     jsonw_object_end(w);
     jsonw_real(w, "seconds", r->seconds);
-    if (err)
-        output_json_error(&app->out, "error", err);
     jsonw_object_end(w);
     output_json_end(&app->out);
 }
@@ -107,9 +105,10 @@ static void print_waiting(struct app *app, const struct cairn_gc_result *r)
         return;
     text_time(clock_add(clock_realtime(), r->next_ns), when);
     output_printf(&app->out,
-                  "%" PRIu64 " pack%s wait%s for their time (%" PRIu64 " closed, %" PRIu64
+                  "%" PRIu64 " pack%s for %s time (%" PRIu64 " closed, %" PRIu64
                   " dead), the first until %s\n",
-                  n, text_s(n), n == 1 ? "s" : "", r->waiting_closed, r->waiting_dead, when);
+                  n, n == 1 ? " waits" : "s wait", n == 1 ? "its" : "their", r->waiting_closed,
+                  r->waiting_dead, when);
 }
 
 static void print_text(struct app *app, const struct cairn_gc_result *r, bool dry_run)

@@ -7,8 +7,9 @@
 /* *now: the mtime of gc/clock, put again and then looked at. no_space: it could not be written. */
 CAIRN_MUST_CHECK int gc_clock_probe(const struct gc_run *run, int64_t *now,
                                     struct cairn_error *err);
-/* Where nothing can be written: the largest time of any object here, which is not later than now,
- * so that ages come out too small and never too large. */
+/* Where nothing can be written: the time of a file that is touched; where objects are no files, the
+ * largest time of any object, which is not later than now, so that ages come out too small and
+ * never too large. */
 CAIRN_MUST_CHECK int gc_clock_bound(const struct gc_run *run, int64_t *now,
                                     struct cairn_error *err);
 

@@ -121,7 +121,7 @@ END_TEST
 START_TEST(test_gc_generations__the_grace_counts_from_when_it_was_first_seen_superseded)
 {
     struct world w;
-    char one[KEY_MAX], meta[16];
+    char one[KEY_MAX], meta[32];
     world_init_mem(&w);
     export_key(TP_A, "one", one);
     world_publish(&w, TP_A, "one", 1, 20000);
