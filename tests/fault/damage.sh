@@ -61,10 +61,10 @@ others_work() { # WHAT
     run "$what: ls" cairn ls --json
     cp "$W/stdout" "$W/ls"
     for id in $B $F; do
-        jq -e --arg id $id '[.[] | select(.id == $id and .error == null)] | length == 1' "$W/ls" >/dev/null &&
+        jq -e --arg id "$id" '[.[] | select(.id == $id and .error == null)] | length == 1' "$W/ls" >/dev/null &&
             ok || fail "$what: ls does not show $id"
-        gives 0 "$what: show $id" cairn show $id
-        same $id "$W/two" && ok || fail "$what: $id is not what it was"
+        gives 0 "$what: show $id" cairn show "$id"
+        same "$id" "$W/two" && ok || fail "$what: $id is not what it was"
     done
     gives 0 "$what: cat $B" cairn cat $B config.json
     gives 0 "$what: verify $B $F" cairn verify $B $F
@@ -100,8 +100,8 @@ for how in empty half short flip:0 flip:5 flip:12 flip:16 garbage newer removed;
     [ $how != removed ] || want=3
     fresh
     damage "$W/store/$export_of_a" $how
-    a_fails $want "$what" ${export_of_a##*export-}
-    gives $want "$what: fork" cairn fork $A $F2
+    a_fails "$want" "$what" "${export_of_a##*export-}"
+    gives "$want" "$what: fork" cairn fork $A $F2
     gives "3 6" "$what: verify" cairn verify
     names "$A" "$what: verify"
     others_work "$what"
@@ -122,8 +122,8 @@ for how in empty half flip:0 garbage huge removed; do
     [ $how != huge ] || want=6
     fresh
     damage "$W/store/records/$A/meta.json" $how
-    a_fails $want "$what" $A
-    gives $want "$what: fork" cairn fork $A $F2
+    a_fails "$want" "$what" $A
+    gives "$want" "$what: fork" cairn fork $A $F2
     gives "0 3 6" "$what: verify" cairn verify
     [ $how = removed ] || [ $status != 0 ] && ok || fail "$what: verify finds nothing"
     names "$A" "$what: verify"

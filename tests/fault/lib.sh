@@ -9,7 +9,9 @@ passed=0 failed=0 skipped=0
 cleanup() { rm -rf "$W"; }
 trap cleanup EXIT
 
+# shellcheck disable=SC2034
 A=ck_00000000000000aa N=ck_00000000000000bb F=ck_00000000000000cc
+# shellcheck disable=SC2034
 T=tp_000000000000000000000000000000dd
 
 ok() { passed=$((passed + 1)); }

@@ -129,12 +129,13 @@ stopper() {
     echo $n >"$W/stops"
 }
 for w in 1 2 3 4; do
-    worker $w $([ $((w % 2)) = 0 ] && echo a || echo b) &
+    if [ $((w % 2)) = 0 ]; then node=a; else node=b; fi
+    worker $w $node &
     pids+=($!)
 done
 sweeper a & pids+=($!)
 sweeper b & pids+=($!)
-for s in 1 2; do stopper & pids+=($!); done
+for _ in 1 2; do stopper & pids+=($!); done
 end=$((SECONDS + SECONDS_TO_RUN))
 while [ $SECONDS -lt $end ] && [ ! -s "$W/faults" ]; do
     (cairn c verify) >"$W/verify" 2>&1

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -202,17 +201,6 @@ KIT void expect_replaced(void)
     ck_assert_uint_eq(count_known(x, 2), N);
     ck_assert_uint_eq(warnings, 1);
     index_close(x);
-}
-
-KIT void exec_sql(const char *sql)
-{
-    sqlite3 *db = NULL;
-    ck_assert_int_eq(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL),
-                     SQLITE_OK);
-    char *msg = NULL;
-    int rc = sqlite3_exec(db, sql, NULL, NULL, &msg);
-    ck_assert_msg(rc == SQLITE_OK, "%s: %s", sql, msg);
-    sqlite3_close(db);
 }
 
 #endif

@@ -1,3 +1,5 @@
+#include <sqlite3.h>
+
 #include "tests/unit/index_kit.h"
 
 START_TEST(test_index__says_what_it_was_told)
@@ -366,7 +368,7 @@ START_TEST(test_index__of_two_that_find_the_damage_one_replaces)
 {
     make_full();
     struct index *a = open_index(store_a), *b = open_index(store_a);
-    exec_sql("UPDATE chunk SET at = 'text'");
+    ask("UPDATE chunk SET at = 'text'");
     warnings = 0;
     ck_assert_uint_eq(count_known(a, 1), 0);
     add_ok(a, 2, N);

@@ -1,4 +1,17 @@
+#include <sqlite3.h>
+
 #include "tests/unit/index_kit.h"
+
+static void exec_sql(const char *sql)
+{
+    sqlite3 *db = NULL;
+    ck_assert_int_eq(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL),
+                     SQLITE_OK);
+    char *msg = NULL;
+    int rc = sqlite3_exec(db, sql, NULL, NULL, &msg);
+    ck_assert_msg(rc == SQLITE_OK, "%s: %s", sql, msg);
+    sqlite3_close(db);
+}
 
 START_TEST(test_index_damage__an_empty_file_is_replaced)
 {
