@@ -3,24 +3,23 @@
 #include <string.h>
 
 /* Every field with its width in bits; the first group goes to word a, the second to word b. */
-/* clang-format off: it finds no end with these. */
-#define FIELDS_A(F)                                                                                \
-    F(pack[0], 2)                                                                                  \
-    F(pack[1], 2) F(closed[0], 2) F(closed[1], 2) F(dead[0], 2) F(dead[1], 2) F(q_made, 1)         \
-        F(names[0], 2) F(names[1], 2) F(names[2], 2) F(names[3], 2) F(unseen[0], 1)                \
-            F(unseen[1], 1) F(unseen[2], 1) F(unseen[3], 1) F(age[0], 2) F(age[1], 2)              \
-                F(before_meta[0], 1) F(before_meta[1], 1) F(staged[0], 1) F(staged[1], 1)          \
-                    F(meta_a, 2) F(meta_old, 1) F(meta_b, 1) F(meta_c, 1) F(removed, 1) F(lock, 3) \
-                        F(intent[0], 2) F(intent[1], 2) F(rm_pc, 3) F(r_pc, 3)
+/* The formatter finds no end with these. */
+/* clang-format off */
+#define FIELDS_A(F) \
+    F(pack[0], 2) F(pack[1], 2) F(closed[0], 2) F(closed[1], 2) F(dead[0], 2) F(dead[1], 2) \
+    F(q_made, 1) F(names[0], 2) F(names[1], 2) F(names[2], 2) F(names[3], 2) F(unseen[0], 1) \
+    F(unseen[1], 1) F(unseen[2], 1) F(unseen[3], 1) F(age[0], 2) F(age[1], 2) \
+    F(before_meta[0], 1) F(before_meta[1], 1) F(staged[0], 1) F(staged[1], 1) F(meta_a, 2) \
+    F(meta_old, 1) F(meta_b, 1) F(meta_c, 1) F(removed, 1) F(lock, 3) F(intent[0], 2) \
+    F(intent[1], 2) F(rm_pc, 3) F(r_pc, 3)
 
-#define FIELDS_B(F)                                                                                \
-    F(w[0].pc, 4)                                                                                  \
-    F(w[0].pack, 1) F(w[0].retried, 1) F(w[1].pc, 4) F(w[1].pack, 1) F(w[1].retried, 1)            \
-        F(w[2].pc, 4) F(w[2].pack, 1) F(w[2].retried, 1) F(s[0].pc, 4) F(s[0].target, 1)           \
-            F(s[0].why, 2) F(s[0].scanned, 4) F(s[0].stale, 1) F(s[1].pc, 4) F(s[1].target, 1)     \
-                F(s[1].why, 2) F(s[1].scanned, 4) F(s[1].stale, 1) F(r_slot, 1) F(r_pack, 1)       \
-                    F(r_excused, 1) F(r_before[0], 1) F(r_before[1], 1) F(k_pc, 4) F(k_slot, 2)    \
-                        F(k_root, 1) F(k_unseen, 1)
+#define FIELDS_B(F) \
+    F(w[0].pc, 4) F(w[0].pack, 1) F(w[0].retried, 1) F(w[1].pc, 4) F(w[1].pack, 1) \
+    F(w[1].retried, 1) F(w[2].pc, 4) F(w[2].pack, 1) F(w[2].retried, 1) F(s[0].pc, 4) \
+    F(s[0].target, 1) F(s[0].why, 2) F(s[0].scanned, 4) F(s[0].stale, 1) F(s[1].pc, 4) \
+    F(s[1].target, 1) F(s[1].why, 2) F(s[1].scanned, 4) F(s[1].stale, 1) F(r_slot, 1) \
+    F(r_pack, 1) F(r_excused, 1) F(r_before[0], 1) F(r_before[1], 1) F(k_pc, 4) F(k_slot, 2) \
+    F(k_root, 1) F(k_unseen, 1)
 /* clang-format on */
 
 #define WIDTH(field, bits) +(bits)
