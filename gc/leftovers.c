@@ -118,12 +118,31 @@ static int sweep_staged(struct gc_run *run, const struct roots *r, struct cairn_
     return rc;
 }
 
+/* One that was put again since it was looked at has a holder after all. */
+static int sweep_pins(struct gc_run *run, const struct roots *r, struct cairn_error *err)
+{
+    struct backend *b = run->s->backend;
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < r->lost_pins.n; i++) {
+        const struct roots_object *p = &r->lost_pins.list[i];
+        struct backend_stat st;
+        struct cairn_error e;
+        if (!run->dry_run)
+            rc = b->ops->stat(b, run->op, p->key, &st, &e);
+        if (rc == CAIRN_NOT_FOUND)
+            rc = CAIRN_OK;
+        else if (rc)
+            rc = gc_settle(run, rc, &e, err);
+        else if (run->dry_run || st.mtime_ns == p->mtime_ns)
+            rc = remove_one(run, p->key, "its holder is gone", err);
+    }
+    return rc;
+}
+
 int leftovers_sweep(struct gc_run *run, const struct roots *r, struct cairn_error *err)
 {
     gc_phase(run, "leftovers");
-    int rc = CAIRN_OK;
-    for (size_t i = 0; !rc && i < r->lost_pins.n; i++)
-        rc = remove_one(run, r->lost_pins.list[i].key, "its holder is gone", err);
+    int rc = sweep_pins(run, r, err);
     if (!rc)
         rc = sweep_tombs(run, r, err);
     if (!rc)

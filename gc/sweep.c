@@ -62,6 +62,17 @@ static int act(struct gc_run *run, const struct roots *r, struct cairn_error *er
     return rc;
 }
 
+/* Packs that entered a state in this round wait from now on. */
+static void count_entered(struct gc_run *run, uint64_t closed, uint64_t dead)
+{
+    struct cairn_gc_result *out = run->result;
+    out->waiting_closed += closed;
+    out->waiting_dead += dead;
+    int64_t next = closed ? run->t.visibility : dead ? run->t.dead : -1;
+    if (next >= 0 && (out->next_ns < 0 || next < out->next_ns))
+        out->next_ns = next;
+}
+
 static int rounds(struct gc_run *run, struct cairn_error *err)
 {
     CLEANUP_ROOTS struct roots r = {0};
@@ -77,19 +88,13 @@ static int rounds(struct gc_run *run, struct cairn_error *err)
             run->result->records += r.records[k].has_meta;
         STEP("gc.scanned");
         packs_count(run, &r);
+        uint64_t closed = run->result->packs_closed, dead = run->result->packs_dead;
         rc = act(run, &r, err);
-        if (rc)
-            return rc;
+        count_entered(run, run->result->packs_closed - closed, run->result->packs_dead - dead);
         /* Where everybody sees a mark at once, what follows from this round is due now. Else the
-         * next sweep goes on. A last look counts what waits. */
-        if (run->dry_run || !run->changes)
-            return CAIRN_OK;
-        if (run->t.visibility) {
-            rc = roots_scan(run, &r, err);
-            if (!rc)
-                packs_count(run, &r);
+         * next sweep goes on. */
+        if (rc || run->dry_run || !run->changes || run->t.visibility)
             return rc;
-        }
     }
     return CAIRN_OK;
 }
