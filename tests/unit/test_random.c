@@ -6,6 +6,7 @@
  *   CAIRN_RANDOM_SECONDS=N  how long it goes on (20) */
 #include "base/clock.h"
 #include "base/util.h"
+#include "store/current.h"
 #include "tests/lib/kit.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ struct slot {
     bool there;
     int export;
     char meta[16];
-    bool half; /* a removal was cut short: listed, and reads as not found */
+    bool half;  /* a removal was cut short: listed, and reads as not found */
+    bool dying; /* a removal was begun, and all is still there: it cannot be held */
     bool held;
 };
 static struct slot model[IDS];
@@ -195,6 +197,8 @@ static int must_be(const struct step *s, struct slot *after)
     case HOLD:
         if (!t->there)
             return CAIRN_NOT_FOUND;
+        if (t->half || t->dying)
+            return CAIRN_BUSY;
         after->held = true;
         return CAIRN_OK;
     case RELEASE:
@@ -221,6 +225,13 @@ static void do_step(void)
 }
 
 /* ---- A step cut short ---- */
+
+static const char *gen_of(const struct slot *s)
+{
+    static char gen[GEN_TEXT];
+    ck_ok(gen_of_meta(s->meta, strlen(s->meta), gen, &err));
+    return gen;
+}
 
 static bool is_held(int i)
 {
@@ -263,6 +274,8 @@ static void killed_step(void)
     } else if (kit_opens(&k, ids[s.id]) == CAIRN_OK) {
         check_that(is_slot(s.id, &after) || (!done && is_slot(s.id, &before)));
         *t = is_slot(s.id, &after) ? after : before;
+        if (t->there && !done)
+            ck_ok(current_is_dying(k.s, NULL, ids[s.id], gen_of(t), &t->dying, &err));
     } else {
         /* Never was or is gone; a removal cut short leaves a meta.json. */
         check_that(!after.there || after.half || !done);
