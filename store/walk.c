@@ -62,6 +62,8 @@ static int open_beneath(int dir, const char *path, int flags)
     return fd < 0 && (errno == ENOSYS || errno == EPERM) ? open_by_names(dir, path, flags) : fd;
 }
 
+#define FILE_SIZE_MAX (INT64_MAX - ((int64_t)1 << 30))
+
 static const char *kind_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
@@ -147,6 +149,10 @@ static int walk_entry(struct walker *w, int dir, size_t len, const char *name)
         return e == ENOENT ? error_set(w->err, CAIRN_BUSY, e, "export: %s vanished", shown)
                            : error_sys(w->err, e, "export: %s", shown);
     }
+    /* So near the end of what can be told, file systems (tmpfs) overflow and find no data. */
+    if (S_ISREG(st.st_mode) && st.st_size > FILE_SIZE_MAX)
+        return error_set(w->err, CAIRN_INVALID, EFBIG, "export: %s: too large",
+                         walk_shown(w->path, len + n, shown));
     if (S_ISREG(st.st_mode))
         return add_file(w, len + n, &st);
     if (!S_ISDIR(st.st_mode))
