@@ -261,7 +261,8 @@ struct cairn_verify_options {
 struct cairn_verify_result {
     uint64_t checked_records, checked_packs, checked_chunks, checked_bytes, errors, unknown_keys;
 };
-/* CAIRN_OK also when faults were found: look at result->errors. Any other class: the check could
+/* options may be NULL: everything, without reports. CAIRN_OK also when faults were found: look at
+ * result->errors. Any other class: the check could
  * not be completed. */
 CAIRN_API CAIRN_MUST_CHECK int cairn_verify(struct cairn_store *store, const struct cairn_op *op,
                                             const struct cairn_verify_options *options,

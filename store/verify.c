@@ -580,6 +580,9 @@ int cairn_verify(struct cairn_store *s, const struct cairn_op *op,
                  struct cairn_error *err)
 {
     ERROR_OR_LOCAL(err);
+    static const struct cairn_verify_options everything;
+    if (!options)
+        options = &everything;
     *result = (struct cairn_verify_result){0};
     struct verify v = {
         .s = s, .op = op, .opt = options, .result = result, .err = err, .object = ""};
