@@ -70,11 +70,11 @@ static void make_packs(const char *dir, uint64_t from, uint64_t to)
 static void put_record(struct cairn_store *s, uint64_t record, uint32_t each)
 {
     struct cairn_error err;
-    struct manifest_builder *b;
+    struct manifest_builder *b = NULL;
     struct manifest_info info = {0};
     char meta[64], key[KEY_MAX];
-    uint8_t *data;
-    size_t len;
+    uint8_t *data = NULL;
+    size_t len = 0;
     snprintf(info.id, sizeof(info.id), "ck_%016llx", (unsigned long long)record);
     int n = snprintf(meta, sizeof(meta), "{\"id\":\"%s\"}", info.id);
     int rc = gen_of_meta(meta, (size_t)n, info.gen, &err);
