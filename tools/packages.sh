@@ -9,7 +9,7 @@ packages_build=(gcc libc6-dev meson ninja-build pkg-config libssl-dev libsqlite3
 # To build and run the tests and lints, on top of those.
 # shellcheck disable=SC2034
 packages_check=(check g++ clang-14 libclang-rt-14-dev llvm-14 clang-format-14 shellcheck binutils
-    python3 git e2fsprogs xfsprogs util-linux procps strace jq openssl
+    python3 git e2fsprogs xfsprogs util-linux procps iproute2 strace jq openssl
     libevent-dev ceph-mon ceph-osd ceph-common radosgw)
 
 # Print those of the named packages that are not installed.
