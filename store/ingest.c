@@ -380,17 +380,29 @@ static int take_chunk(struct ingest *in, struct batch *b, uint32_t i)
     return rc;
 }
 
+/* Once one batch failed, those behind and before it may be half done: none of them is taken. */
+static int failure(struct ingest *in)
+{
+    for (size_t i = 0; i < in->used; i++) {
+        struct batch *b = &in->ring[(in->head + i) % in->ring_n];
+        if (b->submitted)
+            pool_wait(&b->work);
+        b->submitted = false;
+        if (!b->rc)
+            continue;
+        if (in->err)
+            *in->err = b->err;
+        return b->rc;
+    }
+    return error_set(in->err, CAIRN_INTERNAL, 0, "publish: stopped for no reason");
+}
+
 static int take_batch(struct ingest *in, struct batch *b)
 {
     if (b->submitted)
         pool_wait(&b->work);
     b->submitted = false;
-    if (b->rc) {
-        if (in->err)
-            *in->err = b->err;
-        return b->rc;
-    }
-    int rc = CAIRN_OK;
+    int rc = atomic_load(&in->stop) ? failure(in) : CAIRN_OK;
     while (!rc && in->cur_file < b->file)
         rc = in->cur_begun ? end_file(in) : begin_file(in);
     if (!rc && !in->cur_begun)
