@@ -32,7 +32,8 @@ struct definition {
 
 static const struct definition definitions[OPTION_COUNT_] = {
     [OPTION_CONFIG] = {"config", 0, KIND_TEXT, "FILE", .help = "configuration file (JSON)"},
-    [OPTION_STORE] = {"store", 0, KIND_TEXT, "DIR", .help = "the store: a folder, or s3://BUCKET/PREFIX"},
+    [OPTION_STORE] = {"store", 0, KIND_TEXT, "DIR",
+                      .help = "the store: a folder, or s3://BUCKET/PREFIX"},
     [OPTION_STATE] = {"state", 0, KIND_TEXT, "DIR", .help = "private local state: the chunk index"},
     [OPTION_WORKERS] = {"workers", 0, KIND_COUNT, "N", 1, 64,
                         .help = "threads for hashing and compression (default: cores, at most 8)"},
