@@ -268,7 +268,7 @@ nobody() {
     setpriv --reuid 65534 --regid 65534 --clear-groups env HOME="$W/nobody" \
         timeout -s KILL 20 bash -c "$*"
 }
-if nobody "'$CAIRN' --version" >/dev/null 2>&1; then
+if nobody "'$CAIRN' --version && cd '$W/nobody'" >/dev/null 2>&1; then
     N_CAIRN="'$CAIRN' --store '$W/nobody/store' --state '$W/nobody/state'"
     chmod -R a+rX "$W/one"
     expect 0 'nobody: init' nobody "$N_CAIRN init"
