@@ -55,6 +55,8 @@ static int sweep_temps(struct gc_run *run, const struct roots *r, struct cairn_e
     return rc;
 }
 
+/* Whether it still announces the end of a manifest. One put again since then is young and stays,
+ * and its writer waits for this intent to go. */
 static bool has_intent_manifest(const struct gc_run *run, const struct roots *r,
                                 const struct roots_object *o)
 {
@@ -63,7 +65,8 @@ static bool has_intent_manifest(const struct gc_run *run, const struct roots *r,
     for (size_t i = rec ? rec->first : 0; rec && i < rec->first + rec->n; i++) {
         layout_intent(o->id, r->manifests[i].gen, run->node, own);
         if (strcmp(own, o->key) == 0)
-            return !r->manifests[i].committed;
+            return !r->manifests[i].committed && !r->manifests[i].pinned &&
+                   r->manifests[i].mtime_ns < o->mtime_ns;
     }
     return false;
 }

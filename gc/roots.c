@@ -142,8 +142,10 @@ static int add_tomb(void *ctx, const struct backend_entry *e, const struct layou
     if (rc)
         return error_set(err, rc, x.sys_errno, "%s", x.message);
     struct roots_record *rec = roots_find_record(s->r, k->id);
-    if (rec)
+    if (rec) {
         rec->tomb = true;
+        rec->dying = rec->has_meta && tomb_has_gen(&t, rec->gen);
+    }
     char key[KEY_MAX];
     layout_tomb(k->id, key);
     return roots_add_object(&s->r->tombs, key, k->id, e->stat.mtime_ns, err);
@@ -193,12 +195,15 @@ struct missing {
     struct cairn_error *err;
 };
 
+static int by_tomb_id(const void *id, const void *tomb)
+{
+    return strcmp(id, ((const struct roots_object *)tomb)->id);
+}
+
+/* They were listed in the order of their keys, which is that of their ids. */
 static bool has_tomb(const struct roots *r, const char *id)
 {
-    for (size_t i = 0; i < r->tombs.n; i++)
-        if (strcmp(r->tombs.list[i].id, id) == 0)
-            return true;
-    return false;
+    return r->tombs.n && bsearch(id, r->tombs.list, r->tombs.n, sizeof(*r->tombs.list), by_tomb_id);
 }
 
 static int check_missing(void *ctx, const char *id)
@@ -224,27 +229,100 @@ static int check_missing(void *ctx, const char *id)
                      id);
 }
 
+/* Records that the last complete sweep knew. Once one was missed, that is not forgotten however
+ * long it is before somebody looks. */
+static int check_known(struct scan *s, struct cairn_error *err)
+{
+    struct gc_run *run = s->run;
+    int64_t last;
+    bool fresh =
+        sweep_db_last(run->db, &last) && last <= run->now && run->now - last < GC_TOMB_NS / 2;
+    if (!fresh && !sweep_db_in_doubt(run->db))
+        return CAIRN_OK;
+    struct missing m = {s, err};
+    int rc = sweep_db_each_missing(run->db, check_missing, &m);
+    if (rc == CAIRN_CORRUPT)
+        sweep_db_doubt(run->db);
+    return rc;
+}
+
+/* A meta.json whose manifest was not met: committed while this scan went by, or about to go; else
+ * the manifest is lost or was left out of the listing, or the meta is not what it was, and then a
+ * good manifest looks superseded by it. */
+static int look_for_manifest(struct scan *s, const struct roots_record *rec,
+                             struct cairn_error *err)
+{
+    struct gc_run *run = s->run;
+    struct backend *b = run->s->backend;
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    CLEANUP_TOMB struct tomb tomb = {0};
+    char meta_key[KEY_MAX], key[KEY_MAX], gen[GEN_TEXT];
+    struct backend_stat st;
+    struct cairn_error e;
+    bool there, has_tomb_now;
+    layout_meta(rec->id, meta_key);
+    int rc = b->ops->get(b, run->op, meta_key, META_MAX, &meta, &st, &e);
+    if (!rc)
+        rc = gen_of_meta(meta.data, meta.len, gen, &e);
+    if (rc)
+        return rc == CAIRN_NOT_FOUND
+                   ? CAIRN_OK
+                   : error_set(err, rc, e.sys_errno, "%s: %s", meta_key, e.message);
+    if (strcmp(gen, rec->gen) != 0) {
+        sweep_db_put_meta(run->db, meta_key, &st, gen);
+        if (st.mtime_ns != rec->meta_ns)
+            return CAIRN_OK;
+        return error_set(err, CAIRN_TRANSIENT, EAGAIN, "%s reads differently each time", meta_key);
+    }
+    layout_export(rec->id, gen, key);
+    rc = backend_exists(b, run->op, key, &there, err);
+    if (rc || (there && rec->meta_ns >= run->now))
+        return rc;
+    if (there)
+        return error_set(err, CAIRN_TRANSIENT, EAGAIN, "%s is there, and no listing shows it", key);
+    rc = tomb_get_or_empty(run->s, run->op, rec->id, &tomb, &has_tomb_now, err);
+    if (rc || tomb_has_gen(&tomb, gen))
+        return rc;
+    return error_set(err, CAIRN_CORRUPT, ENOENT,
+                     "%s: %s names it, and it is not there: it is lost, or the meta.json is "
+                     "damaged",
+                     key, meta_key);
+}
+
+static int check_committed(struct scan *s, struct cairn_error *err)
+{
+    const struct roots *r = s->r;
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < r->n_records; i++) {
+        const struct roots_record *rec = &r->records[i];
+        bool met = !rec->has_meta || rec->dying;
+        for (size_t k = rec->first; !met && k < rec->first + rec->n; k++)
+            met = r->manifests[k].committed;
+        if (!met)
+            rc = look_for_manifest(s, rec, err);
+    }
+    return rc;
+}
+
 static int check_doubts(struct scan *s, struct cairn_error *err)
 {
     struct gc_run *run = s->run;
     struct roots *r = s->r;
-    int64_t last;
-    if (sweep_db_last(run->db, &last) && last <= run->now && run->now - last < GC_TOMB_NS / 2) {
-        struct missing m = {s, err};
-        int rc = sweep_db_each_missing(run->db, check_missing, &m);
-        if (rc)
-            return rc;
-    }
-    if (r->n_manifests || r->tombs.n)
-        return CAIRN_OK;
+    int rc = check_known(s, err);
+    if (!rc)
+        rc = check_committed(s, err);
+    if (rc || r->n_manifests || r->tombs.n)
+        return rc;
     for (size_t i = 0; i < r->n_packs; i++) {
         if (!r->packs[i].present || !gc_is_older(run, r->packs[i].mtime_ns, run->t.young))
             continue;
         char key[KEY_MAX];
         layout_pack(r->packs[i].id, key);
-        return error_set(err, CAIRN_CORRUPT, ENOENT,
+        /* Nothing tells the one from the other, so nothing is called corrupt. */
+        return error_set(err, CAIRN_TRANSIENT, ENOENT,
                          "records/: there is no record at all, and none was removed lately, but "
-                         "packs are there (%s)",
+                         "packs are there (%s): either the first publish is not done yet, or died, "
+                         "or the records are not where they should be",
                          key);
     }
     return CAIRN_OK;

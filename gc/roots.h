@@ -65,6 +65,7 @@ struct roots_record {
     char gen[GEN_TEXT]; /* committed; "" without a meta.json */
     int64_t meta_ns;
     bool has_meta, held, tomb, pinned;
+    bool dying;   /* the tombstone names the committed generation */
     size_t first; /* of its manifests */
     uint32_t n;
 };

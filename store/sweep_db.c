@@ -420,17 +420,28 @@ int64_t sweep_db_superseded(struct sweep_db *d, const char *id, const char *gen,
     return at;
 }
 
-bool sweep_db_last(struct sweep_db *d, int64_t *when_ns)
+static bool get_value(struct sweep_db *d, const char *name, int64_t *value)
 {
     sqlite3_stmt *s = use(d, GET_VALUE);
     if (!s)
         return false;
-    text_arg(s, 1, "last");
+    text_arg(s, 1, name);
     if (!row(d, s))
         return false;
-    *when_ns = sqlite3_column_int64(s, 0);
+    *value = sqlite3_column_int64(s, 0);
     done(s);
     return true;
+}
+
+bool sweep_db_last(struct sweep_db *d, int64_t *when_ns)
+{
+    return get_value(d, "last", when_ns);
+}
+
+bool sweep_db_in_doubt(struct sweep_db *d)
+{
+    int64_t doubt;
+    return get_value(d, "doubt", &doubt) && doubt;
 }
 
 int sweep_db_each_missing(struct sweep_db *d, int (*fn)(void *ctx, const char *id), void *ctx)
@@ -461,6 +472,11 @@ static void put_value(struct sweep_db *d, const char *name, int64_t value)
     run(d, s);
 }
 
+void sweep_db_doubt(struct sweep_db *d)
+{
+    put_value(d, "doubt", 1);
+}
+
 void sweep_db_begin(struct sweep_db *d)
 {
     exec(d, "BEGIN IMMEDIATE");
@@ -484,6 +500,7 @@ void sweep_db_complete(struct sweep_db *d, int64_t now_ns)
     if (!d || !d->db)
         return;
     put_value(d, "last", now_ns);
+    put_value(d, "doubt", 0);
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
         char text[96];
         snprintf(text, sizeof(text), "DELETE FROM %s WHERE sweep < %lld", tables[i],

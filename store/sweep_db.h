@@ -58,6 +58,9 @@ int64_t sweep_db_superseded(struct sweep_db *db, const char *id, const char *gen
 
 /* Store time of the last complete sweep; false: none is remembered. */
 bool sweep_db_last(struct sweep_db *db, int64_t *when_ns);
+/* Whether a sweep since then missed a record, which sweep_db_doubt notes. */
+bool sweep_db_in_doubt(struct sweep_db *db);
+void sweep_db_doubt(struct sweep_db *db);
 /* Call fn for each record that the last complete sweep knew and this one has not met, until it
  * returns non-zero; returns that. */
 int sweep_db_each_missing(struct sweep_db *db, int (*fn)(void *ctx, const char *id), void *ctx);

@@ -95,6 +95,32 @@ START_TEST(test_gc_generations__a_writer_of_an_announced_generation_is_told_busy
 }
 END_TEST
 
+/* The writer's manifest is young, so nothing is to be deleted, and nothing to be announced. */
+START_TEST(test_gc_generations__a_writer_that_was_told_busy_gets_on_after_the_next_sweep)
+{
+    struct world w;
+    char one[KEY_MAX];
+    struct cairn_error err;
+    world_init_mem(&w);
+    export_key(CK_A, "one", one);
+    world_publish(&w, CK_B, NULL, 2, 50000);
+    world_publish(&w, CK_A, "one", 1, 50000);
+    char meta[KEY_MAX];
+    layout_meta(CK_A, meta);
+    ck_ok(backend_remove_one(w.inner, NULL, meta, &err));
+    world_advance(&w, DAY);
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_INTENT), 1);
+    ck_fails(world_try_publish(&w, CK_A, "one", 1, 50000, &err), CAIRN_BUSY);
+    world_advance(&w, SECOND);
+    world_sweep(&w);
+    ck_assert_uint_eq(w.result.generations_deleted, 0);
+    world_publish(&w, CK_A, "one", 1, 50000);
+    world_is(&w, CK_A, 1, 50000);
+    world_release(&w);
+}
+END_TEST
+
 START_TEST(test_gc_generations__published_again_before_the_announcement_stays)
 {
     struct world w;
@@ -438,6 +464,7 @@ END_TEST
 
 TESTING_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_grace,
              test_gc_generations__a_writer_of_an_announced_generation_is_told_busy,
+             test_gc_generations__a_writer_that_was_told_busy_gets_on_after_the_next_sweep,
              test_gc_generations__published_again_before_the_announcement_stays,
              test_gc_generations__the_grace_counts_from_when_it_was_first_seen_superseded,
              test_gc_generations__a_pin_keeps_a_superseded_one,
