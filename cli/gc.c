@@ -103,12 +103,15 @@ static void print_waiting(struct app *app, const struct cairn_gc_result *r)
     char when[TEXT_TIME_MAX];
     if (!n)
         return;
+    output_printf(
+        &app->out, "%" PRIu64 " pack%s for %s time (%" PRIu64 " closed, %" PRIu64 " dead)", n,
+        n == 1 ? " waits" : "s wait", n == 1 ? "its" : "their", r->waiting_closed, r->waiting_dead);
+    if (r->next_ns < 0) {
+        output_printf(&app->out, ", until what refers to %s is gone\n", n == 1 ? "it" : "them");
+        return;
+    }
     text_time(clock_add(clock_realtime(), r->next_ns), when);
-    output_printf(&app->out,
-                  "%" PRIu64 " pack%s for %s time (%" PRIu64 " closed, %" PRIu64
-                  " dead), the first until %s\n",
-                  n, n == 1 ? " waits" : "s wait", n == 1 ? "its" : "their", r->waiting_closed,
-                  r->waiting_dead, when);
+    output_printf(&app->out, ", the first until %s\n", when);
 }
 
 static void print_text(struct app *app, const struct cairn_gc_result *r, bool dry_run)

@@ -20,6 +20,27 @@ static int remove_one(struct gc_run *run, const char *key, const char *why, stru
     return gc_settle(run, rc, &e, err);
 }
 
+/* The same, unless it is another object by now than the scan saw. */
+static int remove_unchanged(struct gc_run *run, const struct roots_object *o, const char *why,
+                            struct cairn_error *err)
+{
+    struct backend *b = run->s->backend;
+    struct backend_stat st;
+    struct cairn_error e;
+    gc_say(run, "delete", o->key, "%s", why);
+    if (run->dry_run)
+        return CAIRN_OK;
+    int rc = b->ops->stat(b, run->op, o->key, &st, &e);
+    if (rc == CAIRN_NOT_FOUND || (!rc && st.mtime_ns != o->mtime_ns))
+        return CAIRN_OK;
+    if (!rc) {
+        rc = backend_remove_one(b, run->op, o->key, &e);
+        STEP("gc.leftover-deleted");
+        run->changes += !rc;
+    }
+    return gc_settle(run, rc, &e, err);
+}
+
 /* A tombstone whose record is gone, or was published again, is kept for a while: it tells other
  * nodes' sweeps that the record did not just vanish. */
 static int sweep_tombs(struct gc_run *run, const struct roots *r, struct cairn_error *err)
@@ -28,7 +49,7 @@ static int sweep_tombs(struct gc_run *run, const struct roots *r, struct cairn_e
     for (size_t i = 0; !rc && i < r->tombs.n; i++) {
         const struct roots_object *t = &r->tombs.list[i];
         if (!roots_find_record(r, t->id) && gc_is_older(run, t->mtime_ns, GC_TOMB_NS))
-            rc = remove_one(run, t->key, "the record was removed long ago", err);
+            rc = remove_unchanged(run, t, "the record was removed long ago", err);
     }
     return rc;
 }
@@ -82,7 +103,7 @@ static int sweep_intents(struct gc_run *run, const struct roots *r, struct cairn
         size_t len = strlen(o->key);
         bool own = len > n && strcmp(o->key + len - n, run->node) == 0;
         if (own ? !has_intent_manifest(run, r, o) : gc_is_older(run, o->mtime_ns, GC_TOMB_NS))
-            rc = remove_one(run, o->key, "nothing is left for it to announce", err);
+            rc = remove_unchanged(run, o, "nothing is left for it to announce", err);
     }
     return rc;
 }
@@ -124,21 +145,9 @@ static int sweep_staged(struct gc_run *run, const struct roots *r, struct cairn_
 /* One that was put again since it was looked at has a holder after all. */
 static int sweep_pins(struct gc_run *run, const struct roots *r, struct cairn_error *err)
 {
-    struct backend *b = run->s->backend;
     int rc = CAIRN_OK;
-    for (size_t i = 0; !rc && i < r->lost_pins.n; i++) {
-        const struct roots_object *p = &r->lost_pins.list[i];
-        struct backend_stat st;
-        struct cairn_error e;
-        if (!run->dry_run)
-            rc = b->ops->stat(b, run->op, p->key, &st, &e);
-        if (rc == CAIRN_NOT_FOUND)
-            rc = CAIRN_OK;
-        else if (rc)
-            rc = gc_settle(run, rc, &e, err);
-        else if (run->dry_run || st.mtime_ns == p->mtime_ns)
-            rc = remove_one(run, p->key, "its holder is gone", err);
-    }
+    for (size_t i = 0; !rc && i < r->lost_pins.n; i++)
+        rc = remove_unchanged(run, &r->lost_pins.list[i], "its holder is gone", err);
     return rc;
 }
 

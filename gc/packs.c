@@ -189,6 +189,8 @@ void packs_count(struct gc_run *run, const struct roots *r)
             out->waiting_dead++;
         else
             out->waiting_closed++;
+        if (due == INT64_MAX)
+            continue;
         int64_t in = due > run->now ? due - run->now : 0;
         if (out->next_ns < 0 || in < out->next_ns)
             out->next_ns = in;

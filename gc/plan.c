@@ -71,7 +71,7 @@ enum plan_pack plan_pack(const struct gc_run *run, const struct roots_pack *p, i
     if (p->committed)
         return PLAN_PACK_REPACK;
     if (used) {
-        *due_ns = run->now;
+        *due_ns = INT64_MAX;
         return PLAN_PACK_WAIT; /* for what refers to it to go */
     }
     return PLAN_PACK_KILL;

@@ -27,7 +27,8 @@ enum plan_pack {
     PLAN_PACK_UNMARK, /* gone, and for long enough: the marks go, too */
 };
 
-/* due_ns (may be NULL): with WAIT, the store time at which it is due. */
+/* due_ns (may be NULL): with WAIT, the store time at which it is due; INT64_MAX: when what refers
+ * to it has gone. */
 enum plan_pack plan_pack(const struct gc_run *run, const struct roots_pack *p, int64_t *due_ns);
 
 /* An open pack that is worth repacking: less than half of it is needed. */

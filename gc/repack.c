@@ -125,9 +125,10 @@ static int put_manifest(struct gc_run *run, const struct manifest *m, struct cai
     return b->ops->put(b, run->op, key, data, len, err);
 }
 
-/* With the pin stored. *replaced: the manifest at its key is the new one. */
+/* With the pin stored. *tried: the new manifest was sent; *replaced: it is at its key. */
 static int replace_pinned(struct work *w, const struct manifest *was, const struct manifest *is,
-                          const struct pin *pin, bool *replaced, struct cairn_error *err)
+                          const struct pin *pin, bool *tried, bool *replaced,
+                          struct cairn_error *err)
 {
     struct gc_run *run = w->run;
     CLEANUP_PACK_SET struct pack_set bad = {0};
@@ -143,6 +144,7 @@ static int replace_pinned(struct work *w, const struct manifest *was, const stru
         rc = unchanged(run, manifest_info(was)->id, was, pin, &same, err);
     if (rc || !same || clock_boottime() - checked > COMMIT_CHECK_MAX_NS)
         return rc;
+    *tried = true;
     rc = put_manifest(run, is, err);
     STEP("gc.repack-replaced");
     *replaced = !rc;
@@ -172,10 +174,11 @@ static int replace_locked(struct work *w, const char *id, const char *gen, bool 
     STEP("gc.repack-pinned");
     if (rc)
         return rc;
-    rc = replace_pinned(w, was, is, &pin, replaced, err);
-    /* Where the new manifest may not be seen by everybody yet, the pin stays until it has lost its
-     * holder. */
-    if (!*replaced || !run->t.visibility) {
+    bool tried = false;
+    rc = replace_pinned(w, was, is, &pin, &tried, replaced, err);
+    /* Where the new manifest may not be seen by everybody yet, or may still arrive after its answer
+     * got lost, the pin stays until it has lost its holder. */
+    if (!tried || !run->t.visibility) {
         struct cairn_error x;
         int rm = pin_remove(run->s, run->op, &pin, &x);
         STEP("gc.repack-unpinned");

@@ -14,7 +14,30 @@ struct scan {
     struct roots *r;
 };
 
-/* ---- Time, marks, packs ---- */
+/* ---- Permission, time, marks, packs ---- */
+
+/* Read again each time: who runs for long learns that the store may hold what it does not know. */
+static int check_format(struct gc_run *run, struct cairn_error *err)
+{
+    struct backend *b = run->s->backend;
+    CLEANUP_BUF struct buf text = BUF_INIT(FORMAT_MAX);
+    struct store_format f;
+    int rc = b->ops->get(b, run->op, LAYOUT_FORMAT, FORMAT_MAX, &text, NULL, err);
+    if (rc == CAIRN_NOT_FOUND)
+        return error_set(err, CAIRN_CORRUPT, ENOENT, "%s is gone", LAYOUT_FORMAT);
+    if (!rc)
+        rc = format_decode(text.data, text.len, &f, err);
+    if (rc)
+        return error_wrap(err, "%s", LAYOUT_FORMAT);
+    uint32_t min =
+        f.min_sweeper > run->s->format.min_sweeper ? f.min_sweeper : run->s->format.min_sweeper;
+    explicit_bzero(f.secret, sizeof(f.secret));
+    if (min <= FORMAT_VERSION)
+        return CAIRN_OK;
+    return error_set(err, CAIRN_PERMANENT, 0,
+                     "the store may only be swept by programs of format %u or newer (this one: %u)",
+                     min, FORMAT_VERSION);
+}
 
 static int tell_time(struct gc_run *run, struct cairn_error *err)
 {
@@ -268,10 +291,10 @@ static int look_for_manifest(struct scan *s, const struct roots_record *rec,
         return rc == CAIRN_NOT_FOUND
                    ? CAIRN_OK
                    : error_set(err, rc, e.sys_errno, "%s: %s", meta_key, e.message);
+    if (st.mtime_ns != rec->meta_ns)
+        return CAIRN_OK; /* committed again since */
     if (strcmp(gen, rec->gen) != 0) {
         sweep_db_put_meta(run->db, meta_key, &st, gen);
-        if (st.mtime_ns != rec->meta_ns)
-            return CAIRN_OK;
         return error_set(err, CAIRN_TRANSIENT, EAGAIN, "%s reads differently each time", meta_key);
     }
     layout_export(rec->id, gen, key);
@@ -341,7 +364,9 @@ static int scan_all(struct scan *s, struct cairn_error *err)
                  {"holds", LAYOUT_HOLDS, add_hold},
                  {"intents", LAYOUT_INTENT, add_intent},
                  {"temporary files", LAYOUT_TMP, add_temp}};
-    int rc = tell_time(s->run, err);
+    int rc = check_format(s->run, err);
+    if (!rc)
+        rc = tell_time(s->run, err);
     for (size_t i = 0; !rc && i < ARRAY_SIZE(before); i++) {
         gc_phase(s->run, before[i].phase);
         rc = gc_each(s->run, before[i].prefix, before[i].fn, s, err);
@@ -356,7 +381,10 @@ static int scan_all(struct scan *s, struct cairn_error *err)
         gc_phase(s->run, after[i].phase);
         rc = gc_each(s->run, after[i].prefix, after[i].fn, s, err);
     }
-    return rc ? rc : check_doubts(s, err);
+    if (rc)
+        return rc;
+    gc_phase(s->run, "doubts");
+    return check_doubts(s, err);
 }
 
 int roots_scan(struct gc_run *run, struct roots *r, struct cairn_error *err)

@@ -80,7 +80,7 @@ static int rounds(struct gc_run *run, struct cairn_error *err)
         run->changes = 0;
         int rc = roots_scan(run, &r, err);
         if (rc) {
-            run->result->aborted = rc != CAIRN_TIMEOUT && rc != CAIRN_CANCELLED;
+            run->result->aborted = i == 0 && rc != CAIRN_TIMEOUT && rc != CAIRN_CANCELLED;
             return rc;
         }
         run->result->records = 0;
@@ -119,14 +119,7 @@ int sweep_run(struct cairn_store *s, const struct cairn_op *op,
     int64_t start = clock_monotonic();
     *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1};
     gc_times_of(config, s->backend->ops->open_fd != NULL, &run.t);
-    int rc = CAIRN_OK;
-    if (s->format.min_sweeper > FORMAT_VERSION)
-        rc = error_set(err, CAIRN_PERMANENT, 0,
-                       "the store may only be swept by programs of format %u or newer (this one: "
-                       "%u)",
-                       s->format.min_sweeper, FORMAT_VERSION);
-    if (!rc)
-        rc = pin_node(s, run.node, err);
+    int rc = pin_node(s, run.node, err);
     if (!rc)
         rc = rounds(&run, err);
     if (!rc && run.late_rc) {

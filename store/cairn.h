@@ -293,7 +293,8 @@ struct cairn_gc_result {
     uint64_t packs_scanned, packs_closed, packs_dead, packs_deleted, packs_repacked;
     uint64_t bytes_freed;
     uint64_t waiting_closed, waiting_dead; /* packs that wait for their time */
-    int64_t next_ns;         /* until the first of them is due, from now; -1: none waits */
+    int64_t next_ns;         /* until the first of them is due, from now; -1: none waits, or only
+                              * for others to let go */
     uint64_t failed;         /* actions that failed and will be tried again by the next sweep */
     uint64_t objects, bytes; /* looked at and handled so far */
     double seconds;

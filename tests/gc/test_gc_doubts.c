@@ -347,6 +347,51 @@ START_TEST(test_gc_doubts__an_empty_store_and_one_that_was_emptied_are_swept)
 }
 END_TEST
 
+/* What one scan allowed is done by then: that is told, and not called "before any change". */
+START_TEST(test_gc_doubts__a_later_scan_that_fails_ends_a_sweep_that_did_something)
+{
+    struct world w;
+    struct cairn_error err;
+    world_init_dir(&w);
+    world_publish(&w, CK_A, NULL, 1, 50000);
+    world_publish(&w, CK_B, NULL, 2, 50000);
+    world_delete(&w, CK_A);
+    backend_fault_clear(w.b);
+    w.options.dry_run = true;
+    world_sweep(&w);
+    w.options.dry_run = false;
+    struct fault_plan plan = {
+        .op = FAULT_LIST, .nth = backend_fault_calls(w.b, FAULT_LIST) + 1, .times = UINT_MAX};
+    backend_fault_clear(w.b);
+    ck_ok(backend_fault_add(w.b, &plan, &err));
+    ck_assert_int_eq(world_try_sweep(&w), CAIRN_TRANSIENT);
+    ck_assert_uint_eq(w.result.packs_closed, 1);
+    ck_assert(!w.result.aborted);
+    world_release(&w);
+}
+END_TEST
+
+/* A sweeper that runs for long learns that the store was changed under it. */
+START_TEST(test_gc_doubts__a_store_that_now_forbids_this_sweeper)
+{
+    struct world w;
+    struct cairn_error err;
+    struct buf text = BUF_INIT(FORMAT_MAX);
+    all_due(&w);
+    struct store_format f = w.s->format;
+    f.min_sweeper = FORMAT_VERSION + 1;
+    ck_ok(format_encode(&f, &text, &err));
+    world_put(&w, LAYOUT_FORMAT, text.data, text.len);
+    aborts(&w, CAIRN_PERMANENT, "swept");
+    world_put(&w, LAYOUT_FORMAT, text.data, text.len / 2);
+    aborts(&w, CAIRN_CORRUPT, LAYOUT_FORMAT);
+    ck_ok(backend_remove_one(w.inner, NULL, LAYOUT_FORMAT, &err));
+    aborts(&w, CAIRN_CORRUPT, LAYOUT_FORMAT);
+    buf_release(&text);
+    world_release(&w);
+}
+END_TEST
+
 /* ---- No space ---- */
 
 START_TEST(test_gc_doubts__a_full_store_is_swept_as_far_as_deletes_go)
@@ -415,5 +460,7 @@ TESTING_MAIN(gc_doubts, test_gc_doubts__a_listing_that_cannot_begin,
              test_gc_doubts__a_store_without_any_root,
              test_gc_doubts__a_meta_whose_manifest_is_not_there,
              test_gc_doubts__an_empty_store_and_one_that_was_emptied_are_swept,
+             test_gc_doubts__a_later_scan_that_fails_ends_a_sweep_that_did_something,
+             test_gc_doubts__a_store_that_now_forbids_this_sweeper,
              test_gc_doubts__a_full_store_is_swept_as_far_as_deletes_go,
              test_gc_doubts__a_newer_store_may_forbid_older_sweepers)

@@ -370,6 +370,33 @@ START_TEST(test_gc_generations__tombstones_are_kept_for_a_week)
 }
 END_TEST
 
+/* The record was published and removed again while the sweep went by. */
+static void put_again(void *ctx, const char *verb, const char *object, const char *reason)
+{
+    (void)verb;
+    (void)reason;
+    world_put(ctx, object, "{\"gens\":[]}", 11);
+}
+
+START_TEST(test_gc_generations__a_tombstone_that_was_put_again_stays)
+{
+    struct world w;
+    world_init_mem(&w);
+    world_publish(&w, CK_B, NULL, 2, 50000);
+    world_publish(&w, CK_A, NULL, 2, 50000);
+    world_delete(&w, CK_A);
+    world_advance(&w, 8 * DAY);
+    w.options.action = put_again;
+    w.options.ctx = &w;
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_TOMB), 1);
+    w.options.action = NULL;
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_TOMB), 1);
+    world_release(&w);
+}
+END_TEST
+
 START_TEST(test_gc_generations__mapped_files_of_a_fetched_record_survive_its_end)
 {
     struct world w;
@@ -476,6 +503,7 @@ TESTING_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_g
              test_gc_generations__a_removal_cut_short_is_finished,
              test_gc_generations__an_old_tombstone_does_not_reach_a_later_record,
              test_gc_generations__tombstones_are_kept_for_a_week,
+             test_gc_generations__a_tombstone_that_was_put_again_stays,
              test_gc_generations__mapped_files_of_a_fetched_record_survive_its_end,
              test_gc_generations__only_the_named_record_is_deleted,
              test_gc_generations__records_expire_but_for_held_and_pinned_ones,

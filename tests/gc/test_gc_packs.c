@@ -226,6 +226,27 @@ START_TEST(test_gc_packs__one_call_does_all_in_a_directory_without_waits)
 }
 END_TEST
 
+/* It waits for what refers to it to go, and nobody can say when that is. */
+START_TEST(test_gc_packs__a_closed_pack_that_is_referred_to_waits_for_no_time)
+{
+    struct world w;
+    uint8_t id[PACK_ID_LEN];
+    char closed[KEY_MAX];
+    world_init_mem(&w);
+    world_publish(&w, TP_A, "one", 1, 50000);
+    world_pack_id(&w, 0, id);
+    world_advance(&w, SECOND);
+    world_publish(&w, TP_A, "two", 2, 50000);
+    layout_closed(id, closed);
+    world_put(&w, closed, "", 0);
+    world_advance(&w, SIGMA);
+    world_sweep(&w);
+    ck_assert_uint_eq(w.result.waiting_closed, 1);
+    ck_assert_int_eq(w.result.next_ns, -1);
+    world_release(&w);
+}
+END_TEST
+
 /* ---- The decision by itself ---- */
 
 static enum plan_pack decide(const struct gc_run *run, struct roots_pack p)
@@ -287,4 +308,5 @@ TESTING_MAIN(gc_packs, test_gc_packs__garbage_is_closed_then_dead_then_deleted_t
              test_gc_packs__marks_that_make_no_sense_delete_nothing,
              test_gc_packs__a_publish_does_not_use_a_closed_pack,
              test_gc_packs__one_call_does_all_in_a_directory_without_waits,
+             test_gc_packs__a_closed_pack_that_is_referred_to_waits_for_no_time,
              test_gc_packs__decisions)

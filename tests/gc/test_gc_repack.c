@@ -294,6 +294,22 @@ START_TEST(test_gc_repack__any_read_may_fail)
 }
 END_TEST
 
+/* A write whose answer got lost may still arrive: until then only the pin keeps the fresh packs. */
+START_TEST(test_gc_repack__the_pin_stays_when_the_answer_got_lost)
+{
+    struct world w;
+    char pack[KEY_MAX];
+    struct cairn_error err;
+    about_to_move(&w, pack);
+    struct fault_plan plan = {
+        .op = FAULT_PUT, .kind = FAULT_LOST, .nth = 1, .key_part = "/export-"};
+    ck_ok(backend_fault_add(w.b, &plan, &err));
+    ck_assert_int_eq(world_try_sweep(&w), CAIRN_TRANSIENT);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_PINS), 2);
+    world_release(&w);
+}
+END_TEST
+
 TESTING_MAIN(gc_repack, test_gc_repack__a_mostly_dead_pack_is_closed_moved_and_deleted,
              test_gc_repack__can_be_switched_off,
              test_gc_repack__more_than_half_alive_is_left_alone,
@@ -304,4 +320,5 @@ TESTING_MAIN(gc_repack, test_gc_repack__a_mostly_dead_pack_is_closed_moved_and_d
              test_gc_repack__an_open_record_follows_its_chunks,
              test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told,
              test_gc_repack__any_write_may_fail, test_gc_repack__any_answer_may_get_lost,
-             test_gc_repack__any_read_may_fail)
+             test_gc_repack__any_read_may_fail,
+             test_gc_repack__the_pin_stays_when_the_answer_got_lost)
