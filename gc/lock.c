@@ -1,5 +1,6 @@
 #include "gc/lock.h"
 
+#include "base/log.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -32,7 +33,12 @@ int gc_lock_take(const struct cairn_store *s, const struct cairn_op *op, bool wa
     CLEANUP_FD int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (f < 0) {
         int e = errno;
-        return error_sys(err, e, "opening %s", path);
+        int rc = error_sys(err, e, "opening %s", path);
+        if (rc != CAIRN_NO_SPACE)
+            return rc;
+        /* A full disk is what a sweep is for. */
+        log_line(LOG_LEVEL_WARNING, "gc: without a lock: %s", err->message);
+        return CAIRN_OK;
     }
     for (;;) {
         struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -7,7 +7,8 @@
 #include "store/store.h"
 
 /* *fd holds the lock until it is closed; -1 where no state folder is kept, or its file system has
- * no such locks. busy: another process sweeps. wait: until it does not, within op. */
+ * no such locks or no room for the file. busy: another process sweeps. wait: until it does not,
+ * within op. */
 CAIRN_MUST_CHECK int gc_lock_take(const struct cairn_store *s, const struct cairn_op *op, bool wait,
                                   int *fd, struct cairn_error *err);
 

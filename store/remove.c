@@ -97,12 +97,22 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
             rc = error_set(err, rc, e.sys_errno, "%s", e.message);
     }
     STEP("remove.begin");
-    if (!rc && (tomb.n > known || !known))
-        rc = tomb_put(s, op, id, &tomb, err);
+    bool full = false;
+    if (!rc && (tomb.n > known || !known)) {
+        rc = tomb_put(s, op, id, &tomb, &e);
+        /* On a full disk there may be room for it where the manifests were. */
+        full = rc == CAIRN_NO_SPACE && p.n;
+        if (rc && !full)
+            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+        else
+            rc = CAIRN_OK;
+    }
     STEP("remove.tomb");
     if (!rc)
         rc = remove_parts(s, op, &p, err);
     STEP("remove.exports");
+    if (!rc && full)
+        rc = tomb_put(s, op, id, &tomb, err);
     if (!rc && p.has_meta) {
         char key[KEY_MAX];
         layout_meta(id, key);

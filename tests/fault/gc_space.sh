@@ -6,7 +6,10 @@ set -u
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 cleanup() {
-    while mountpoint -q "$W/store"; do umount "$W/store" || break; done
+    local m
+    for m in store full; do
+        while mountpoint -q "$W/$m"; do umount "$W/$m" || break; done
+    done
     rm -rf "$W"
 }
 cat >"$W/config.json" <<'JSON'
@@ -53,4 +56,17 @@ expect 0 'and once more' cairn gc
 [ "$(packs)" = 1 ] && ok || fail "$(packs) packs at the end, not 1"
 same $N "$W/two" && ok || fail "$N is not what was published"
 expect 0 verify cairn verify
+
+# A state folder on a full disk, without even room for the lock.
+mkdir "$W/full"
+mount -t tmpfs -o size=1m,nr_inodes=20 cairn-test "$W/full" || fail "no tmpfs can be mounted"
+full() { "$CAIRN" --config "$W/config.json" --store "$W/store" --state "$W/full" "$@"; }
+expect 0 'a state folder' full gc
+rm "$W/full"/*/gc.lock "$W/full"/*/sweep.db*
+cat /dev/zero >"$W/full/filler" 2>/dev/null
+for i in $(seq 20); do : >"$W/full/filler$i" || break; done 2>/dev/null
+expect 0 'a full state folder' full gc
+expect 0 'rm' cairn rm $N
+expect 0 'a full state folder' full gc --json
+jq -e '.packs_closed == 1' "$W/stdout" >/dev/null && ok || fail "a full state folder: $(cat "$W/stdout")"
 finish

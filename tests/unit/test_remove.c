@@ -324,7 +324,37 @@ START_TEST(test_remove__a_held_record_stays)
 }
 END_TEST
 
-TESTING_MAIN(remove, test_remove__the_record_goes_and_its_packs_stay,
+/* The tombstone finds room where the manifests were; else a record could not be removed just when
+ * that is needed. */
+START_TEST(test_remove__a_full_disk_does_not_keep_records)
+{
+    char key[KEY_MAX];
+    layout_tomb(CK_A, key);
+    for (unsigned times = 1; times <= 2; times++) {
+        start(false);
+        ck_ok(kit_publish(&k, CK_A, "one", NULL, NULL, &err));
+        struct fault_plan plan = {.op = FAULT_PUT,
+                                  .key_part = LAYOUT_TOMB,
+                                  .nth = 1,
+                                  .times = times,
+                                  .error_class = CAIRN_NO_SPACE};
+        backend_fault_clear(k.s->backend);
+        ck_ok(backend_fault_add(k.s->backend, &plan, &err));
+        if (times == 2) {
+            ck_fails(cairn_delete(k.s, NULL, CK_A, &err), CAIRN_NO_SPACE);
+            ck_assert_uint_eq(left_of(CK_A), 1);
+            ck_assert_int_eq(kit_opens(&k, CK_A), CAIRN_NOT_FOUND);
+        }
+        ck_ok(cairn_delete(k.s, NULL, CK_A, &err));
+        ck_assert_uint_eq(left_of(CK_A), 0);
+        ck_assert_uint_eq(kit_objects(&k, LAYOUT_TOMB), 1);
+        kit_stop(&k);
+    }
+}
+END_TEST
+
+TESTING_MAIN(remove, test_remove__a_full_disk_does_not_keep_records,
+             test_remove__the_record_goes_and_its_packs_stay,
              test_remove__every_generation_and_leftover_goes,
              test_remove__neighbours_are_not_touched,
              test_remove__a_failure_anywhere_is_finished_by_the_next,
