@@ -156,7 +156,9 @@ static int sweep_one(struct gc_run *run, const struct roots_record *rec,
     if (kind == PLAN_GEN_KEEP)
         return CAIRN_OK;
     int64_t since = m->mtime_ns;
-    if (kind == PLAN_GEN_SUPERSEDED) {
+    if (kind == PLAN_GEN_SUPERSEDED && rec->meta_ns > run->now) {
+        since = run->now; /* the clock went back: nothing to remember */
+    } else if (kind == PLAN_GEN_SUPERSEDED) {
         since = sweep_db_superseded(run->db, rec->id, m->gen, m->mtime_ns, run->now);
         since = rec->meta_ns < since ? rec->meta_ns : since;
     }

@@ -164,6 +164,26 @@ START_TEST(test_gc_generations__the_grace_counts_from_when_it_was_first_seen_sup
 }
 END_TEST
 
+/* A clock that went back for a while must not make it look superseded since then. */
+START_TEST(test_gc_generations__a_clock_that_was_wrong_for_a_while_does_not_shorten_the_grace)
+{
+    struct world w;
+    world_init_mem(&w);
+    world_publish(&w, TP_A, "one", 1, 20000);
+    world_advance(&w, 2 * HOUR);
+    world_publish(&w, TP_A, "two", 2, 20000);
+    world_advance(&w, -DAY);
+    world_sweep(&w);
+    world_advance(&w, DAY + 10 * SECOND);
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_INTENT), 0);
+    world_advance(&w, HOUR);
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, LAYOUT_INTENT), 1);
+    world_release(&w);
+}
+END_TEST
+
 START_TEST(test_gc_generations__a_pin_keeps_a_superseded_one)
 {
     struct world w;
@@ -494,6 +514,7 @@ TESTING_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_g
              test_gc_generations__a_writer_that_was_told_busy_gets_on_after_the_next_sweep,
              test_gc_generations__published_again_before_the_announcement_stays,
              test_gc_generations__the_grace_counts_from_when_it_was_first_seen_superseded,
+             test_gc_generations__a_clock_that_was_wrong_for_a_while_does_not_shorten_the_grace,
              test_gc_generations__a_pin_keeps_a_superseded_one,
              test_gc_generations__uncommitted_ones_go_when_they_are_old,
              test_gc_generations__a_directory_needs_no_announcement,
