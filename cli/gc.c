@@ -114,6 +114,18 @@ static void print_waiting(struct app *app, const struct cairn_gc_result *r)
     output_printf(&app->out, ", the first until %s\n", when);
 }
 
+static void print_young(struct app *app, const struct cairn_gc_result *r)
+{
+    char when[TEXT_TIME_MAX];
+    if (!r->young)
+        return;
+    text_time(clock_add(clock_realtime(), r->young_ns), when);
+    output_printf(&app->out,
+                  "%" PRIu64 " pack%s that nobody refers to %s young, and %s left alone until %s\n",
+                  r->young, text_s(r->young), r->young == 1 ? "is" : "are",
+                  r->young == 1 ? "is" : "are", when);
+}
+
 static void print_text(struct app *app, const struct cairn_gc_result *r, bool dry_run)
 {
     char freed[TEXT_SIZE_MAX];
@@ -127,6 +139,7 @@ static void print_text(struct app *app, const struct cairn_gc_result *r, bool dr
                   text_s(r->generations_deleted), r->records_expired, text_s(r->records_expired),
                   r->packs_deleted, text_s(r->packs_deleted), freed, r->packs_closed, r->packs_dead,
                   r->packs_repacked);
+    print_young(app, r);
     print_waiting(app, r);
 }
 

@@ -173,16 +173,30 @@ int packs_mark(struct gc_run *run, const struct roots *r, struct cairn_error *er
     return rc;
 }
 
+static void count_young(struct gc_run *run, const struct roots_pack *p)
+{
+    struct cairn_gc_result *out = run->result;
+    if (!p->present || p->closed || p->refs || p->pinned ||
+        gc_is_older(run, p->mtime_ns, run->t.young))
+        return;
+    int64_t due = clock_add(p->mtime_ns, run->t.young);
+    int64_t in = due > run->now ? due - run->now : 0;
+    out->young_ns = out->young_ns < 0 || in < out->young_ns ? in : out->young_ns;
+    out->young++;
+}
+
 void packs_count(struct gc_run *run, const struct roots *r)
 {
     struct cairn_gc_result *out = run->result;
     uint64_t present = 0;
     out->waiting_closed = out->waiting_dead = 0;
-    out->next_ns = -1;
+    out->next_ns = out->young_ns = -1;
+    out->young = 0;
     for (size_t i = 0; i < r->n_packs; i++) {
         const struct roots_pack *p = &r->packs[i];
         int64_t due;
         present += p->present;
+        count_young(run, p);
         if (plan_pack(run, p, &due) != PLAN_PACK_WAIT)
             continue;
         if (p->dead)

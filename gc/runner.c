@@ -148,7 +148,7 @@ int gc_runner_start(struct gc_runner *r, bool dry_run, uint64_t *sweep, bool *jo
     } else {
         r->state = RUNNING;
         r->dry_run = dry_run;
-        r->progress = (struct cairn_gc_result){.phase = "start", .next_ns = -1};
+        r->progress = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
         *sweep = ++r->sweep;
         pthread_cond_broadcast(&r->changed);
     }

@@ -117,7 +117,7 @@ int sweep_run(struct cairn_store *s, const struct cairn_op *op,
                          .options = options,
                          .result = result};
     int64_t start = clock_monotonic();
-    *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1};
+    *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
     gc_times_of(config, s->backend->ops->open_fd != NULL, &run.t);
     int rc = pin_node(s, run.node, err);
     if (!rc)
@@ -139,9 +139,10 @@ int cairn_gc(struct cairn_store *s, const struct cairn_op *op, const struct cair
     struct cairn_error local;
     if (!err)
         err = &local;
-    *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1};
+    *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
     CLEANUP_FD int lock = -1;
     int rc = gc_lock_take(s, op, options && options->wait, &lock, err);
+    result->aborted = rc && rc != CAIRN_TIMEOUT && rc != CAIRN_CANCELLED;
     struct sweep_db *db = NULL;
     struct cairn_error ignored;
     if (!rc && lock >= 0 && sweep_db_open(s, &db, &ignored))

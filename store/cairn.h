@@ -295,6 +295,8 @@ struct cairn_gc_result {
     uint64_t waiting_closed, waiting_dead; /* packs that wait for their time */
     int64_t next_ns;         /* until the first of them is due, from now; -1: none waits, or only
                               * for others to let go */
+    uint64_t young;          /* packs that nobody refers to, left alone until they are old enough */
+    int64_t young_ns;        /* until the first of them is, from now; -1: there are none */
     uint64_t failed;         /* actions that failed and will be tried again by the next sweep */
     uint64_t objects, bytes; /* looked at and handled so far */
     double seconds;

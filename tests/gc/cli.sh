@@ -48,6 +48,16 @@ prints 'delete' '1 pack ('
 expect 0 'quiet' cairn gc --quiet
 [ ! -s "$W/stdout" ] && ok || fail "quiet says: $(cat "$W/stdout")"
 
+# What is garbage and young is told, or "deleted nothing" would be a riddle.
+expect 0 'a publish' cairn publish $A --from "$W/one"
+expect 0 'its end' cairn rm $A
+expect 0 'young' "$CAIRN" --store "$W/store" --state "$W/state" gc
+prints 'young' '1 pack that nobody refers to is young, and is left alone until '
+expect 0 'not young' cairn gc
+grep -q 'is young' "$W/stdout" && fail "a pack is young for ever" || ok
+sleep 1.1
+expect 0 'the end' cairn gc
+
 # Retention and holds.
 printf '{"checkpoint_ttl_hours": 1, "generation_grace_seconds": 1, %s}' "$times" >"$W/ttl.json"
 expect 0 hold cairn hold $N
@@ -89,6 +99,8 @@ holder=$!
 for _ in $(seq 100); do [ -e "$W/locked" ] || sleep 0.1; done
 expect 4 'busy' cairn gc
 says 'another process sweeps' 'busy'
+expect 4 'busy' cairn gc --json
+holds 'busy' '.aborted and (.reason | contains("another process"))'
 expect 5 'waiting in vain' cairn gc --wait --timeout 0.3
 (sleep 0.5 && kill -KILL $holder) &
 expect 0 'waiting' cairn gc --wait --timeout 20

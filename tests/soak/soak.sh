@@ -62,6 +62,17 @@ checked() { # WHAT NODE ARGUMENT...
     rm -f "$W/err.$BASHPID"
     return $status
 }
+# A sweep that was stopped while it moved chunks of the record keeps it busy until it goes on.
+removed() { # NODE ID
+    local status
+    for _ in $(seq 60); do
+        checked rm "$1" rm "$2"
+        status=$?
+        [ $status = 4 ] || break
+        sleep 0.5
+    done
+    [ $status = 0 ] || say "rm of $2 failed: status $status"
+}
 # A record of one's own comes back as it was published.
 fetched_is() { # NODE ID DIR
     local out=$W/out.$2.$BASHPID
@@ -87,9 +98,9 @@ worker() { # NUMBER NODE
         if checked publish "$node" publish "$id" --from "$t"; then
             fetched_is "$node" "$id" "$t"
             if checked fork "$node" fork "$id" "$fork"; then
-                checked rm "$node" rm "$id" || say "rm of $id failed"
+                removed "$node" "$id"
                 fetched_is "$node" "$fork" "$t"
-                checked rm "$node" rm "$fork" || say "rm of $fork failed"
+                removed "$node" "$fork"
             fi
         fi
         printf '%d %d' "$me" $((RANDOM % 3)) >"$W/meta$me"
