@@ -29,7 +29,7 @@ static inline void util_closedirp(DIR **dir)
 }
 
 #define CLEANUP_FREE __attribute__((cleanup(util_freep)))
-#define CLEANUP_FD   __attribute__((cleanup(util_closep)))
+#define CLEANUP_FD   __attribute__((cleanup(util_closep), unused))
 #define CLEANUP_DIR  __attribute__((cleanup(util_closedirp)))
 
 /* Hand over what a cleanup attribute would free or close. */

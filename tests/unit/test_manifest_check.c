@@ -298,10 +298,9 @@ START_TEST(test_manifest_check__lies_of_several_fields_are_corrupt)
     /* two paths that are the same, one that has a NUL, one below a file; all as long as before */
     uint8_t *names = data + get_le64(data + MH_NAMES_OFF);
     ck_assert_int_eq(memcmp(names, "config.jsondisk/\xff\xfe.rawemptymemorymemory-2", 41), 0);
-    static const char *const bad[] = {"memory-2", "memory/2",
-                                      "memory\0"
-                                      "2",
-                                      "memor//2", "memora-2"};
+    /* The NUL in octal with all three digits, or it would take the digit behind it. */
+    static const char *const bad[] = {"memory-2", "memory/2", "memory\0002", "memor//2",
+                                      "memora-2"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         memcpy(names + 33, bad[i], 8);
         sample_reseal_manifest(data, len);
