@@ -28,7 +28,8 @@ struct batch {
     uint64_t first_no; /* chunks of the file */
     uint32_t n;
     uint32_t
-        *chunks; /* their numbers in the manifest at hand: one loaded again counts its own way */
+        *chunks;  /* their numbers in the manifest at hand: one loaded again counts its own way */
+    bool *shared; /* of each: it is in place by reflink */
     uint8_t *plain;
     int rc;
     struct cairn_error err;
@@ -151,28 +152,51 @@ static void batch_at(const void *src, uint32_t i, struct chunk_loc *out)
     chunk_at_manifest(c->m, c->chunks[i], out);
 }
 
-static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
+static int read_chunk(struct batch *b, const struct manifest *m, const struct manifest_file *file,
+                      struct chunk_ctx *ctx, uint32_t i, uint8_t *out)
 {
     struct fetch *f = b->f;
+    struct chunk c;
+    size_t len = plain_len(f, file, b->first_no + i), got;
+    manifest_chunk(m, b->chunks[i], &c);
+    chunk_read_ahead(f->r->store, f->op, ctx, batch_at, &(struct batch_chunks){m, b->chunks}, i,
+                     b->n);
+    return chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->chunks[i]), out, len,
+                      len, &got, &b->err);
+}
+
+/* Verify and share what can be shared. The bytes are read for that only, into one place that stays
+ * in the processor's cache. */
+static int share_runs(struct batch *b, const struct manifest *m, const struct manifest_file *file,
+                      struct chunk_ctx *ctx)
+{
+    memset(b->shared, 0, b->n * sizeof(b->shared[0]));
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0, n; !rc && i < b->n && atomic_load(&b->f->clones); i += n ? n : 1) {
+        n = raw_run(b->f, m, b, file, i);
+        for (uint32_t j = 0; !rc && j < n; j++)
+            rc = read_chunk(b, m, file, ctx, i + j, ctx->base);
+        if (!rc && n && clone_run(b, m, i, n))
+            memset(b->shared + i, 1, n * sizeof(b->shared[0]));
+    }
+    return rc;
+}
+
+static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
+{
     struct manifest_file file;
     manifest_file(m, b->file, &file);
     int rc = find_chunks(b, m, &file);
-    for (uint32_t i = 0; !rc && i < b->n; i++) {
-        struct chunk c;
-        size_t len = plain_len(f, &file, b->first_no + i), got;
-        manifest_chunk(m, b->chunks[i], &c);
-        chunk_read_ahead(f->r->store, f->op, ctx, batch_at, &(struct batch_chunks){m, b->chunks}, i,
-                         b->n);
-        rc = chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->chunks[i]),
-                        b->plain + (size_t)i * f->chunk_size, len, len, &got, &b->err);
-    }
+    if (!rc)
+        rc = share_runs(b, m, &file, ctx);
+    for (uint32_t i = 0; !rc && i < b->n; i++)
+        if (!b->shared[i])
+            rc = read_chunk(b, m, &file, ctx, i, b->plain + (size_t)i * b->f->chunk_size);
     for (uint32_t i = 0, n; !rc && i < b->n; i += n) {
-        n = atomic_load(&f->clones) ? raw_run(f, m, b, &file, i) : 0;
-        if (n && clone_run(b, m, i, n))
+        n = 1;
+        if (b->shared[i])
             continue;
-        n = n ? n : 1;
-        /* Up to where the next run to clone begins, in one write. */
-        while (i + n < b->n && (!atomic_load(&f->clones) || !raw_run(f, m, b, &file, i + n)))
+        while (i + n < b->n && !b->shared[i + n])
             n++;
         rc = write_run(b, &file, i, n);
     }
@@ -318,7 +342,8 @@ static int allocate(struct fetch *f)
         f->ring[i].f = f;
         f->ring[i].plain = malloc((size_t)f->batch_max * f->chunk_size);
         f->ring[i].chunks = calloc(f->batch_max, sizeof(f->ring[i].chunks[0]));
-        if (!f->ring[i].plain || !f->ring[i].chunks)
+        f->ring[i].shared = calloc(f->batch_max, sizeof(f->ring[i].shared[0]));
+        if (!f->ring[i].plain || !f->ring[i].chunks || !f->ring[i].shared)
             return error_oom(f->err, "fetch");
     }
     return CAIRN_OK;
@@ -336,6 +361,7 @@ static void release(struct fetch *f)
         }
         free(b->plain);
         free(b->chunks);
+        free(b->shared);
     }
     free(f->ring);
     tree_aside_release(&f->aside);
