@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static int64_t seconds(int64_t s)
 {
@@ -145,6 +146,8 @@ static void print_text(struct app *app, const struct cairn_gc_result *r, bool dr
 
 int command_gc(struct app *app, struct cairn_error *err)
 {
+    /* Nobody waits for a sweep, and publishes and fetches run beside it. Threads inherit this. */
+    (void)setpriority(PRIO_PROCESS, 0, 10);
     int rc = app_open(app, err);
     if (rc)
         return rc;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum state { IDLE, RUNNING, STOPPING, ENDED };
 
@@ -50,6 +51,8 @@ static void *loop(void *arg)
 {
     struct gc_runner *r = arg;
     bool dry_run;
+    /* On Linux this is the calling thread's: nobody waits for a sweep. */
+    (void)setpriority(PRIO_PROCESS, 0, 10);
     while (next(r, &dry_run)) {
         struct cairn_gc_options options = {.dry_run = dry_run, .progress = progress, .ctx = r};
         struct cairn_op op = {.deadline_ns = CAIRN_NO_DEADLINE, .cancel = r->cancel};

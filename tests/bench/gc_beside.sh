@@ -20,10 +20,10 @@ round() { # seconds of three times publish, fetch, rm
     local start
     start=$(date +%s%N)
     for _ in 1 2 3; do
-        cairn publish -q ck_00000000000000aa --from "$W/vm"
-        cairn fetch -q ck_00000000000000aa --to "$W/out"
+        cairn publish -q ck_fffffffffffffff1 --from "$W/vm"
+        cairn fetch -q ck_fffffffffffffff1 --to "$W/out"
         rm -rf "$W/out"
-        cairn rm -q ck_00000000000000aa
+        cairn rm -q ck_fffffffffffffff1
     done
     echo $((($(date +%s%N) - start) / 1000000))
 }
