@@ -21,7 +21,6 @@ struct fetch;
 struct batch {
     struct pool_work work;
     struct fetch *f;
-    bool submitted;
     uint32_t file;
     int fd;
     bool closes;       /* the last batch of its file */
@@ -243,7 +242,6 @@ static struct batch *wait_oldest(struct fetch *f)
 {
     struct batch *b = &f->ring[f->head];
     pool_wait(&b->work);
-    b->submitted = false;
     f->head = (f->head + 1) % f->ring_n;
     f->used--;
     if (b->closes)
@@ -279,7 +277,6 @@ static int submit(struct fetch *f, const struct batch *what)
     b->n = what->n;
     b->rc = CAIRN_OK;
     b->work.run = run_batch;
-    b->submitted = true;
     f->used++;
     pool_submit(f->r->store->pool, &b->work);
     return CAIRN_OK;
@@ -352,13 +349,11 @@ static int allocate(struct fetch *f)
 static void release(struct fetch *f)
 {
     atomic_store(&f->stop, true);
+    /* In their order: the last batch of a file closes it, and those before it write to it. */
+    while (f->used)
+        wait_oldest(f);
     for (size_t i = 0; f->ring && i < f->ring_n; i++) {
         struct batch *b = &f->ring[i];
-        if (b->submitted) {
-            pool_wait(&b->work);
-            if (b->closes)
-                close(b->fd);
-        }
         free(b->plain);
         free(b->chunks);
         free(b->shared);

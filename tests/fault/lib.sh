@@ -19,6 +19,8 @@ fail() {
     failed=$((failed + 1))
     echo "not ok: $*"
 }
+# The last command's last line, or the whole of a sanitizer's report.
+message() { if grep -q Sanitizer "$W/stderr"; then cat "$W/stderr"; else tail -1 "$W/stderr"; fi; }
 # expect STATUS WHAT COMMAND...
 expect() {
     local want=$1 what=$2 got
@@ -28,7 +30,7 @@ expect() {
     if [ "$got" = "$want" ]; then
         ok
     else
-        fail "$what: status $got, not $want: $(tail -1 "$W/stderr")"
+        fail "$what: status $got, not $want: $(message)"
         return 1
     fi
 }

@@ -87,6 +87,13 @@ umount "$W/state"
 mount_tmpfs small 1m
 expect 7 'fetch to a full disk' cairn fetch $A --to "$W/small/out"
 [ -z "$(ls -A "$W/small")" ] && ok || fail "fetch left: $(ls -A "$W/small")"
+# Wherever the space ends, some of the work that was handed out is still under way.
+for kb in 4 64 500 1000 1500 2000 2400 2600 2800 2900 3000 3100; do
+    umount "$W/small"
+    mount_tmpfs small ${kb}k
+    expect 7 "fetch with $kb KiB" cairn fetch $A --to "$W/small/out"
+    [ -z "$(ls -A "$W/small")" ] && ok || fail "fetch with $kb KiB left: $(ls -A "$W/small")"
+done
 mount -o remount,size=16m "$W/small"
 expect 0 'fetch with room' cairn fetch $A --to "$W/small/out"
 diff -r "$W/small/out" "$W/one" >/dev/null && ok || fail 'fetch with room: other bytes'
