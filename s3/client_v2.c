@@ -13,6 +13,8 @@
  *    puts behind;
  *  - a HEAD's failure does not say why: it is asked again as a GET of one byte;
  *  - gmtime(): requests are composed under one lock;
+ *  - libxml2, with which it reads errors, must be started by one thread before others use it, which
+ *    libs3 leaves to chance: it is started here;
  *  - certificates are not checked: https is refused (config.c). Redirects are followed by libcurl,
  *    which drops the signature on the way: on a network that is trusted with plain http nothing is
  *    lost by that;
@@ -29,6 +31,7 @@
 
 #include <errno.h>
 #include <libs3.h>
+#include <libxml/parser.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -50,9 +53,18 @@ struct client_v2 {
     unsigned n_idle;
 };
 
-/* libs3 starts once a process; composing a request calls gmtime(). */
+/* libs3 and libxml2 start once a process; they are never ended, as threads may still be in them. */
+static pthread_once_t libs3_once = PTHREAD_ONCE_INIT;
+static bool libs3_ready; /* set in libs3_once */
+
+/* Composing a request calls gmtime(). */
 static pthread_mutex_t libs3_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool libs3_ready; /* guarded by libs3_lock */
+
+static void start_libs3(void)
+{
+    xmlInitParser();
+    libs3_ready = S3_initialize("cairn", S3_INIT_ALL, NULL) == S3StatusOK;
+}
 
 static void context_free(struct context *x)
 {
@@ -642,12 +654,8 @@ int client_v2_new(const struct s3_config *config, struct s3_client **out, struct
     int rc = s3_place_parse(config->endpoint, &place, err);
     if (rc)
         return rc;
-    pthread_mutex_lock(&libs3_lock);
+    pthread_once(&libs3_once, start_libs3);
     if (!libs3_ready)
-        libs3_ready = S3_initialize("cairn", S3_INIT_ALL, NULL) == S3StatusOK;
-    bool ready = libs3_ready;
-    pthread_mutex_unlock(&libs3_lock);
-    if (!ready)
         return error_set(err, CAIRN_INTERNAL, 0, "libs3 does not start");
     struct client_v2 *c = calloc(1, sizeof(*c));
     if (!c)

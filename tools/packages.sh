@@ -4,7 +4,8 @@
 # To build the program and the library. (Sourcing scripts use both lists.)
 # shellcheck disable=SC2034
 packages_build=(gcc libc6-dev meson ninja-build pkg-config libssl-dev libsqlite3-dev libxxhash-dev
-    libzstd-dev libjansson-dev libcurl4-openssl-dev libexpat1-dev libs3-dev)
+    libzstd-dev libjansson-dev libcurl4-openssl-dev libexpat1-dev libs3-dev
+    libxml2-dev)
 
 # To build and run the tests and lints, on top of those.
 # shellcheck disable=SC2034
