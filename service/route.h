@@ -1,0 +1,44 @@
+/* Which handler answers which request: one constant table, in route.c. */
+#ifndef CAIRN_SERVICE_ROUTE_H
+#define CAIRN_SERVICE_ROUTE_H
+
+#include "service/lane.h"
+#include "service/request.h"
+
+/* A meta in a JSON string: six bytes for one at worst (\u00XX), and some room for the rest. */
+#define ROUTE_BODY_META  ((size_t)6 * META_MAX + 64 * 1024)
+#define ROUTE_BODY_SMALL ((size_t)64 * 1024)
+
+struct route {
+    enum http_method method; /* HTTP_GET also answers HEAD */
+    /* Components: literal, {id} (a record id, checked), {rest} (one component), {path} (all that
+     * follow, at least one). All are percent-decoded one by one, so that %2F is a byte of a name;
+     * empty, "." and ".." components, and NUL bytes are refused. */
+    const char *pattern;
+    const char *name; /* in logs and metrics */
+    enum lane_id lane;
+    size_t max_body; /* 0: takes none; else a JSON object, Content-Type: application/json */
+    bool query;      /* takes parameters */
+    double seconds;  /* until its op's deadline; negative: none */
+    request_handler *handler;
+};
+
+extern const struct route routes[];
+extern const unsigned n_routes;
+
+/* records.c */
+int records_list(struct request *r, struct response *out, struct cairn_error *err);
+int records_show(struct request *r, struct response *out, struct cairn_error *err);
+int records_meta(struct request *r, struct response *out, struct cairn_error *err);
+int records_delete(struct request *r, struct response *out, struct cairn_error *err);
+/* files.c */
+int files_get(struct request *r, struct response *out, struct cairn_error *err);
+/* sweeps.c */
+int sweeps_start(struct request *r, struct response *out, struct cairn_error *err);
+int sweeps_status(struct request *r, struct response *out, struct cairn_error *err);
+/* about.c */
+int about_health(struct request *r, struct response *out, struct cairn_error *err);
+int about_metrics(struct request *r, struct response *out, struct cairn_error *err);
+int about_info(struct request *r, struct response *out, struct cairn_error *err);
+
+#endif
