@@ -5,7 +5,7 @@
 #ifndef CAIRN_BASE_JVAL_H
 #define CAIRN_BASE_JVAL_H
 
-#include "base/error.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +36,8 @@ const struct jval *jval_at(const struct jval *v, size_t i);
 /* Call fn for every member of an object, in order, until it returns non-zero; returns that. */
 int jval_each(const struct jval *v,
               int (*fn)(void *ctx, const char *name, const struct jval *value), void *ctx);
+
+/* Append v as JSON without white space, members in their order. Errors: as buf_add. */
+CAIRN_MUST_CHECK int jval_write(const struct jval *v, struct buf *out, struct cairn_error *err);
 
 #endif

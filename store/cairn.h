@@ -104,6 +104,8 @@ struct cairn_publish_options {
     const struct cairn_expect *expect;
     size_t n_expect;
     struct cairn_progress progress;
+    bool owned; /* every file must belong to owner: for whoever publishes on behalf of another */
+    uint32_t owner; /* a numeric user; one file of somebody else's: permanent, with EACCES */
 };
 
 struct cairn_publish_result {

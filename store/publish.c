@@ -7,6 +7,7 @@
 #include "store/digest.h"
 #include "store/index_build.h"
 #include "store/ingest.h"
+#include "store/lock.h"
 #include "store/meta.h"
 
 #include <errno.h>
@@ -210,6 +211,21 @@ static int publish_locked(struct publish *p)
     return rc || done ? rc : publish_new(p);
 }
 
+/* What was found is what will be read (walk_open), so that looking once is enough. */
+static int check_owner(struct publish *p)
+{
+    char shown[WALK_SHOWN];
+    for (size_t i = 0; p->opt->owned && i < p->files.n; i++) {
+        const struct walk_file *f = &p->files.files[i];
+        if (f->st.st_uid != p->opt->owner)
+            return error_set(p->err, CAIRN_PERMANENT, EACCES,
+                             "export: %s belongs to user %u, and not to user %u",
+                             walk_shown(f->path, f->path_len, shown), (unsigned)f->st.st_uid,
+                             (unsigned)p->opt->owner);
+    }
+    return CAIRN_OK;
+}
+
 static int prepare(struct publish *p)
 {
     const struct cairn_publish_options *opt = p->opt;
@@ -231,6 +247,8 @@ static int prepare(struct publish *p)
         rc = gen_of_meta(meta, meta_len, p->gen, p->err);
     if (!rc)
         rc = walk_run(opt->from, p->op, &p->files, p->err);
+    if (!rc)
+        rc = check_owner(p);
     if (!rc)
         rc = meta_check_expected(meta, meta_len, opt->expect, opt->n_expect, &p->files, p->err);
     p->commit = (struct commit){
@@ -257,7 +275,7 @@ int cairn_publish(struct cairn_store *s, const struct cairn_op *op, const char *
     int lock = -1;
     if (!rc) {
         STEP("publish.begin");
-        rc = s->backend->ops->lock(s->backend, op, id, &lock, err);
+        rc = lock_record(s, op, id, &lock, err);
     }
     if (!rc) {
         STEP("publish.locked");

@@ -339,6 +339,30 @@ START_TEST(test_publish__expectations_are_held_before_any_change)
 }
 END_TEST
 
+START_TEST(test_publish__files_of_somebody_else_are_refused_before_any_change)
+{
+    kit_start(&k, NULL);
+    kit_sample(&k, "one", 1);
+    struct cairn_publish_options o = {
+        .from = kit_path(&k, "one", NULL), .owned = true, .owner = geteuid() + 1};
+    ck_fails(cairn_publish(k.s, NULL, CK_A, &o, &k.result, &err), CAIRN_PERMANENT);
+    ck_assert_int_eq(err.sys_errno, EACCES);
+    ck_assert_uint_eq(kit_objects(&k, ""), 1);
+    o.owner = geteuid();
+    ck_ok(cairn_publish(k.s, NULL, CK_A, &o, &k.result, &err));
+    kit_same(&k, CK_A, "one");
+    if (geteuid() == 0) {
+        /* One file is enough. */
+        ck_assert_int_eq(chown(kit_path(&k, "one", "disks/empty"), 12345, 0), 0);
+        ck_fails(cairn_publish(k.s, NULL, CK_B, &o, &k.result, &err), CAIRN_PERMANENT);
+        ck_assert_ptr_nonnull(strstr(err.message, "disks/empty"));
+        o.owned = false;
+        ck_ok(cairn_publish(k.s, NULL, CK_B, &o, &k.result, &err));
+    }
+    kit_stop(&k);
+}
+END_TEST
+
 START_TEST(test_publish__refusals_change_nothing)
 {
     kit_start(&k, NULL);
@@ -459,5 +483,6 @@ TESTING_MAIN(publish, test_publish__every_shape_comes_back_as_it_was,
              test_publish__a_checkpoint_is_published_once,
              test_publish__a_template_gets_a_new_generation_and_the_old_stays_readable,
              test_publish__expectations_are_held_before_any_change,
+             test_publish__files_of_somebody_else_are_refused_before_any_change,
              test_publish__refusals_change_nothing,
              test_publish__digests_equal_the_published_vectors)
