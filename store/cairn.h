@@ -49,6 +49,10 @@ struct cairn_config {
     const char *state;
     unsigned workers;                 /* 0: as many as there are cores, at most 8 */
     const struct cairn_s3_config *s3; /* NULL: all defaults */
+    double fetch_budget_seconds;      /* of a shared fetch's download; 0 or less: 1800 */
+    /* The grace that the collectors of this store leave: pins are written after half of it, and
+     * must not be later than theirs. 0 or less: 3600 */
+    double generation_grace_seconds;
 };
 
 enum cairn_compression { CAIRN_COMPRESSION_ZSTD = 0, CAIRN_COMPRESSION_NONE = 1 };
@@ -128,7 +132,8 @@ struct cairn_publish_result {
  *
  * invalid: bad id or meta, something other than regular files and folders, an unmet expectation,
  *   or a meta that is committed already with another export;
- * busy: a checkpoint that is published already, another writer, a file that changes meanwhile;
+ * busy: a checkpoint that is published already, another writer (one that ends within two seconds is
+ *   waited for, here and below), a file that changes meanwhile;
  * not_found: no such folder, no such parent. */
 CAIRN_API CAIRN_MUST_CHECK int cairn_publish(struct cairn_store *store, const struct cairn_op *op,
                                              const char *id,
@@ -203,6 +208,83 @@ CAIRN_API CAIRN_MUST_CHECK int cairn_record_fetch(struct cairn_record *record,
                                                   const struct cairn_progress *progress,
                                                   struct cairn_fetch_result *result,
                                                   struct cairn_error *err);
+
+/* ---- Shared fetches and leases --------------------------------------------------------------- */
+
+#define CAIRN_LEASE_TEXT 33 /* 128 random bits in hex and a NUL */
+
+struct cairn_fetch_shared_options {
+    double lease_seconds; /* 0 or less: 3600; at most 30 days */
+};
+
+/* One shared fetch. Texts and bytes are owned by the struct, until
+ * cairn_fetch_shared_result_release, which leaves the lease alone. */
+struct cairn_fetch_shared_result {
+    char lease[CAIRN_LEASE_TEXT];
+    char gen[CAIRN_GEN_TEXT];
+    char digest[CAIRN_DIGEST_TEXT]; /* "" when it was not computed */
+    char *path; /* of the folder with the export's files; absolute if the state directory's is */
+    void *meta;
+    size_t meta_len;
+    uint64_t logical_bytes, data_bytes;
+    double lease_seconds; /* until it expires */
+    bool ready;           /* nothing had to be downloaded */
+};
+
+/* The committed generation of id as a folder of local files in the state directory, shared by all
+ * who ask for it, with a lease that keeps it there. Exactly one download (a *flight*) runs for a
+ * generation however many calls want it. It has a thread and a time of its own
+ * (fetch_budget_seconds) and belongs to no caller: each waits as long as its op allows and leaves
+ * at once then; the flight goes on, also when nobody waits any more. A failed one is not
+ * remembered: the next call begins anew.
+ *
+ * The files are read-only (0400, folders 0700) and must stay as they are: one whose size or time
+ * was changed makes the folder be fetched again. Holes stay holes.
+ *
+ * What a call that waits is told about the record is at most two seconds older than the call; what
+ * this process published or deleted before, it knows.
+ *
+ * timeout, cancelled: the caller's own op; a spent one sends nothing. not_found: no such record.
+ * transient: it was deleted or replaced meanwhile, the flight's time is over (ETIMEDOUT), or as the
+ * backend says. no_space: the state directory's disk is full, also without what nobody leases.
+ * invalid: the store was opened without a state directory. options may be NULL. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_fetch_shared(struct cairn_store *store,
+                                                  const struct cairn_op *op, const char *id,
+                                                  const struct cairn_fetch_shared_options *options,
+                                                  struct cairn_fetch_shared_result *result,
+                                                  struct cairn_error *err);
+CAIRN_API void cairn_fetch_shared_result_release(struct cairn_fetch_shared_result *result);
+
+/* A lease pins its generation: the files stay where they are, and the store keeps what they were
+ * made of, also when the record is deleted or published again, until the lease is released, expires
+ * or the store is closed. It lives in the process that took it. */
+struct cairn_lease {
+    char lease[CAIRN_LEASE_TEXT];
+    char id[48];
+    char gen[CAIRN_GEN_TEXT];
+    char path[4096];
+    double seconds_left; /* until it expires */
+};
+
+/* From now on for seconds (as in the options). *out may be NULL. not_found: there is none, or it
+ * has expired. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_lease_renew(struct cairn_store *store, const char *lease,
+                                                 double seconds, struct cairn_lease *out,
+                                                 struct cairn_error *err);
+CAIRN_API CAIRN_MUST_CHECK int cairn_lease_find(struct cairn_store *store, const char *lease,
+                                                struct cairn_lease *out, struct cairn_error *err);
+/* not_found: there is none, or it has expired. Never waits for the store. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_lease_release(struct cairn_store *store, const char *lease,
+                                                   struct cairn_error *err);
+/* Call fn for each lease, oldest first, until it returns non-zero, which is no error. fn may call
+ * anything here. */
+CAIRN_API CAIRN_MUST_CHECK int cairn_lease_list(struct cairn_store *store,
+                                                int (*fn)(void *ctx, const struct cairn_lease *l),
+                                                void *ctx, struct cairn_error *err);
+/* Take the expired ones away; their number. Any other call on leases does so too, and a thread of
+ * the store from time to time. *next_seconds (may be NULL): until the next one expires; negative:
+ * there is none. */
+CAIRN_API size_t cairn_lease_expire(struct cairn_store *store, double *next_seconds);
 
 /* ---- Keeping house --------------------------------------------------------------------------- */
 
