@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -94,6 +95,19 @@ int op_poll_ms(const struct cairn_op *op)
         return 0;
     int64_t ms = (left + 999999) / 1000000;
     return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+void op_pause(const struct cairn_op *op, int64_t ns)
+{
+    if (op && op->deadline_ns != CAIRN_NO_DEADLINE) {
+        int64_t left = op->deadline_ns - clock_monotonic();
+        ns = left < ns ? left : ns;
+    }
+    if (ns <= 0)
+        return;
+    struct pollfd p = {.fd = op && op->cancel ? op->cancel->fd : -1, .events = POLLIN};
+    struct timespec ts = {.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+    (void)ppoll(&p, 1, &ts, NULL);
 }
 
 void op_cond_init(pthread_cond_t *cond)

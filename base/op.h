@@ -49,6 +49,10 @@ CAIRN_MUST_CHECK int op_check(const struct cairn_op *op, const char *what, struc
 /* Milliseconds left, for poll(2): 0 when spent, -1 without a deadline, saturated to INT_MAX. */
 int op_poll_ms(const struct cairn_op *op);
 
+/* Wait for ns nanoseconds or less: until then, the deadline, or the token's firing. Whoever polls
+ * for something asks op_check afterwards. */
+void op_pause(const struct cairn_op *op, int64_t ns);
+
 /* Waiting on a condition. The condition comes from op_cond_init; add and remove are called
  * *without* the mutex, wait *with* it (a token's lock comes before any waiter's mutex). A waiter
  * lives on the stack between add and remove:

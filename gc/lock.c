@@ -5,19 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 
 /* How often a lock that another process holds is asked for. */
-#define POLL_MS 50
-
-/* Until some time passed, the deadline did, or the token fired. */
-static void pause_for(const struct cairn_op *op)
-{
-    int ms = op_poll_ms(op);
-    struct pollfd p = {.fd = op && op->cancel ? cairn_cancel_fd(op->cancel) : -1, .events = POLLIN};
-    (void)poll(&p, 1, ms >= 0 && ms < POLL_MS ? ms : POLL_MS);
-}
+#define POLL_NS 50000000
 
 int gc_lock_take(const struct cairn_store *s, const struct cairn_op *op, bool wait, int *fd,
                  struct cairn_error *err)
@@ -57,6 +48,6 @@ int gc_lock_take(const struct cairn_store *s, const struct cairn_op *op, bool wa
         int rc = op_check(op, "waiting for another sweep", err);
         if (rc)
             return rc;
-        pause_for(op);
+        op_pause(op, POLL_NS);
     }
 }

@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "store/commit.h"
 #include "store/current.h"
+#include "store/lock.h"
 #include "store/meta.h"
 #include "store/relocate.h"
 
@@ -133,7 +134,7 @@ int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id,
         .store = s, .op = op, .id = new_id, .gen = name, .meta = meta, .meta_len = meta_len};
     int lock = -1;
     if (!rc)
-        rc = s->backend->ops->lock(s->backend, op, new_id, &lock, err);
+        rc = lock_record(s, op, new_id, &lock, err);
     if (!rc) {
         c.locked = lock >= 0;
         rc = fork_locked(&c, id, own_meta.len ? name : NULL, err);

@@ -1,6 +1,7 @@
 #include "store/hold.h"
 
 #include "store/current.h"
+#include "store/lock.h"
 
 #include <errno.h>
 
@@ -25,7 +26,7 @@ int cairn_hold(struct cairn_store *s, const struct cairn_op *op, const char *id,
     char gen[GEN_TEXT], key[KEY_MAX];
     int lock = -1;
     /* Not between a removal's look for a hold and its end. */
-    rc = s->backend->ops->lock(s->backend, op, id, &lock, err);
+    rc = lock_record(s, op, id, &lock, err);
     if (rc)
         return error_wrap(err, "hold %s", id);
     rc = store_get_meta(s, op, id, &meta, gen, err);

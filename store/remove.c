@@ -3,6 +3,7 @@
 #include "base/step.h"
 #include "base/util.h"
 #include "store/hold.h"
+#include "store/lock.h"
 #include "store/tomb.h"
 
 #include <errno.h>
@@ -170,7 +171,7 @@ int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *i
         return rc;
     bool held = false;
     int lock = -1;
-    rc = b->ops->lock(b, op, id, &lock, err);
+    rc = lock_record(s, op, id, &lock, err);
     if (rc)
         return error_wrap(err, "delete %s", id);
     rc = hold_exists(s, op, id, &held, err);
