@@ -1,0 +1,27 @@
+/* What is known of each record, and since when: its meta.json and what generations it has. It is
+ * asked again of the store when it is older than MOUNT_RECORD_FRESH_NS, by a look at whether
+ * meta.json is still the same object. Thread-safe. */
+#ifndef CAIRN_FUSE_RECORDS_H
+#define CAIRN_FUSE_RECORDS_H
+
+#include "fuse/mount_private.h"
+
+struct record_now {
+    bool exists;           /* the store has something under the id */
+    bool committed;        /* it has a meta.json whose manifest is there */
+    char gen[GEN_TEXT];    /* of meta.json; "" without one */
+    int64_t meta_mtime_ns; /* the store's clock; 0 without one */
+    uint64_t meta_size;
+};
+
+CAIRN_MUST_CHECK int records_new(struct records **out, struct cairn_error *err);
+void records_free(struct records *r); /* NULL is allowed */
+
+/* At most MOUNT_RECORD_FRESH_NS old. A record that is not there is no error. */
+CAIRN_MUST_CHECK int records_now(struct mount *m, const struct cairn_op *op, const char *id,
+                                 struct record_now *out, struct cairn_error *err);
+/* Something of the record was changed here (published, committed, deleted, digest added): the next
+ * look asks the store, and reads its manifests again. */
+void records_changed(struct mount *m, const char *id);
+
+#endif
