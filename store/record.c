@@ -8,10 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cairn_record_open(struct cairn_store *store, const struct cairn_op *op, const char *id,
-                      struct cairn_record **out, struct cairn_error *err)
+/* m is transferred. */
+static int take_manifest(struct cairn_record *r, struct manifest *m, struct cairn_error *err)
 {
-    ERROR_OR_LOCAL(err);
+    const struct manifest_info *info = manifest_info(m);
+    atomic_store(&r->manifest, m);
+    if (info->has_digest)
+        digest_text(info->digest, r->digest);
+    r->paths = calloc(info->n_files ? info->n_files : 1, sizeof(r->paths[0]));
+    if (!r->paths)
+        return error_oom(err, "record");
+    for (uint32_t i = 0; i < info->n_files; i++) {
+        struct manifest_file f;
+        manifest_file(m, i, &f);
+        r->paths[i] = strndup(f.path, f.path_len);
+        if (!r->paths[i])
+            return error_oom(err, "record");
+    }
+    return CAIRN_OK;
+}
+
+/* gen: NULL for the committed generation. */
+static int open_record(struct cairn_store *store, const struct cairn_op *op, const char *id,
+                       const char *gen, struct cairn_record **out, struct cairn_error *err)
+{
     int rc = id_check(id, err);
     if (!rc)
         rc = op_check(op, "open", err);
@@ -25,28 +45,33 @@ int cairn_record_open(struct cairn_store *store, const struct cairn_op *op, cons
     r->meta = BUF_INIT(META_MAX);
     memcpy(r->id, id, strlen(id) + 1);
     struct manifest *m = NULL;
-    rc = store_load(store, op, id, &r->meta, r->gen, &m, err);
-    if (!rc) {
-        const struct manifest_info *info = manifest_info(m);
-        atomic_store(&r->manifest, m);
-        if (info->has_digest)
-            digest_text(info->digest, r->digest);
-        r->paths = calloc(info->n_files ? info->n_files : 1, sizeof(r->paths[0]));
-        rc = r->paths ? CAIRN_OK : error_oom(err, "record");
-        for (uint32_t i = 0; !rc && i < info->n_files; i++) {
-            struct manifest_file f;
-            manifest_file(m, i, &f);
-            r->paths[i] = strndup(f.path, f.path_len);
-            if (!r->paths[i])
-                rc = error_oom(err, "record");
-        }
+    if (gen) {
+        memcpy(r->gen, gen, GEN_TEXT);
+        rc = store_load_manifest(store, op, id, gen, &m, err);
+    } else {
+        rc = store_load(store, op, id, &r->meta, r->gen, &m, err);
     }
+    if (!rc)
+        rc = take_manifest(r, m, err);
     if (rc) {
         cairn_record_close(r);
         return error_wrap(err, "open %s", id);
     }
     *out = r;
     return CAIRN_OK;
+}
+
+int cairn_record_open(struct cairn_store *store, const struct cairn_op *op, const char *id,
+                      struct cairn_record **out, struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    return open_record(store, op, id, NULL, out, err);
+}
+
+int record_open_generation(struct cairn_store *store, const struct cairn_op *op, const char *id,
+                           const char *gen, struct cairn_record **out, struct cairn_error *err)
+{
+    return open_record(store, op, id, gen, out, err);
 }
 
 void cairn_record_close(struct cairn_record *r)

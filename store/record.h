@@ -22,6 +22,12 @@ struct cairn_record {
     size_t n_old;
 };
 
+/* Open one generation of a record, committed or not: without its meta. gen is valid. not_found: it
+ * has no export. */
+CAIRN_MUST_CHECK int record_open_generation(struct cairn_store *store, const struct cairn_op *op,
+                                            const char *id, const char *gen,
+                                            struct cairn_record **out, struct cairn_error *err);
+
 /* Load the manifest again after a pack that seen names was gone. Nothing to do if another thread
  * did it already. not_found: the generation is gone; corrupt: its manifest still names gone packs.
  */
