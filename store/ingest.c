@@ -7,6 +7,7 @@
 #include "store/pack_writer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,26 @@ static void run_batch(struct pool_work *work, unsigned worker)
 
 /* ---- The caller's thread: handing out -------------------------------------------------------- */
 
+static int open_file(struct ingest *in, size_t file)
+{
+    const struct walk *files = in->opt->files;
+    if (!in->opt->open_files)
+        return walk_open(files, file, &in->fds[file], in->err);
+    in->fds[file] = fcntl(in->opt->open_files[file], F_DUPFD_CLOEXEC, 0);
+    if (in->fds[file] < 0) {
+        int e = errno;
+        char shown[WALK_SHOWN];
+        const struct walk_file *f = &files->files[file];
+        return error_sys(in->err, e, "export: %s", walk_shown(f->path, f->path_len, shown));
+    }
+    return walk_unchanged(files, file, in->fds[file], in->err);
+}
+
+static const struct manifest *known_chunks(const struct ingest *in, size_t file)
+{
+    return in->opt->known ? in->opt->known[file] : NULL;
+}
+
 /* The next run of data of the open file into [next_chunk, data_end); false at its end. */
 static int find_data(struct ingest *in, uint64_t size, bool *found)
 {
@@ -274,15 +295,15 @@ static int next_batch(struct ingest *in, struct batch *b, bool *more)
     while (in->next_file < files->n) {
         uint64_t size = files->files[in->next_file].size;
         if (!in->file_open) {
-            int rc = walk_open(files, in->next_file, &in->fds[in->next_file], in->err);
+            int rc = open_file(in, in->next_file);
             if (rc)
                 return rc;
             in->file_open = true;
             in->file_had_batch = false;
             in->next_chunk = in->data_end = 0;
         }
-        bool found;
-        int rc = find_data(in, size, &found);
+        bool found = false;
+        int rc = known_chunks(in, in->next_file) ? CAIRN_OK : find_data(in, size, &found);
         if (rc)
             return rc;
         b->file = in->next_file;
@@ -339,6 +360,30 @@ static int end_file(struct ingest *in)
     return rc;
 }
 
+/* The chunks of a file that was read before. */
+static int take_known(struct ingest *in, const struct manifest *m)
+{
+    struct manifest_file f;
+    manifest_file(m, 0, &f);
+    if (f.size != in->opt->files->files[in->cur_file].size)
+        return error_set(in->err, CAIRN_INTERNAL, 0,
+                         "publish: chunks known of a file that is not "
+                         "the one that is there");
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < f.n_extents; i++) {
+        struct manifest_extent x;
+        manifest_extent(m, f.first_extent + i, &x);
+        for (uint32_t j = 0; !rc && j < x.count; j++) {
+            struct chunk c;
+            manifest_chunk(m, x.first + j, &c);
+            rc = manifest_builder_chunk(in->result->builder, x.chunk_no + j, &c,
+                                        manifest_chunk_xxh(m, x.first + j), in->err);
+            in->result->chunks++;
+        }
+    }
+    return rc;
+}
+
 static int begin_file(struct ingest *in)
 {
     const struct walk_file *f = &in->opt->files->files[in->cur_file];
@@ -348,7 +393,8 @@ static int begin_file(struct ingest *in)
         rc = digest_file(in->digest, f->path, f->path_len, f->size, in->err);
     in->digest_pos = 0;
     in->cur_begun = true;
-    return rc;
+    const struct manifest *known = known_chunks(in, in->cur_file);
+    return rc || !known ? rc : take_known(in, known);
 }
 
 static int take_chunk(struct ingest *in, struct batch *b, uint32_t i)
@@ -529,7 +575,11 @@ int ingest_run(struct cairn_store *s, const struct cairn_op *op,
                         .err = err,
                         .chunk_size = chunk_size,
                         .batch_max = BATCH_LEN > chunk_size ? BATCH_LEN / chunk_size : 1};
-    int rc = allocate(&in);
+    int rc = CAIRN_OK;
+    if (options->known && options->digest)
+        rc = error_set(err, CAIRN_INTERNAL, EINVAL, "publish: a digest needs every file's bytes");
+    if (!rc)
+        rc = allocate(&in);
     if (!rc)
         rc = run(&in);
     release(&in);

@@ -13,8 +13,15 @@
 
 struct ingest_options {
     const struct walk *files;
+    /* NULL, or for each file a descriptor to read it by (borrowed); files then needs no root. */
+    const int *open_files;
     const struct manifest *parent; /* NULL: none; of the store's chunk size */
     const struct pack_set *banned; /* packs that must not be referred to; NULL: none */
+    /* NULL, or for each file NULL or a manifest that has just this file's chunks (as its file 0;
+     * the path does not matter), which is then not read again: of the file's size and the store's
+     * chunk size, without banned packs. The caller answers for the file being unchanged since. Not
+     * together with digest, which needs the bytes. */
+    const struct manifest *const *known;
     bool digest;
     /* Store nothing: stop at the first chunk that parent does not have (result->differs). */
     bool compare_only;

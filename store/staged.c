@@ -1,0 +1,447 @@
+#include "store/staged.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/step.h"
+#include "base/util.h"
+#include "store/commit.h"
+#include "store/current.h"
+#include "store/digest.h"
+#include "store/hold.h"
+#include "store/index_build.h"
+#include "store/ingest.h"
+#include "store/lock.h"
+#include "store/meta.h"
+#include "store/relocate.h"
+#include "store/tomb.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct staged {
+    struct cairn_store *s;
+    const struct cairn_op *op;
+    const char *id;
+    char gen[GEN_TEXT];
+    const struct staged_export *from;
+    struct cairn_publish_result *result;
+    struct cairn_error *err;
+    struct walk files; /* of from->from */
+    struct current current;
+    int lock;
+};
+
+/* ---- What both halves do --------------------------------------------------------------------- */
+
+static int begin(struct staged *p)
+{
+    struct cairn_error ignored;
+    p->files = WALK_INIT;
+    *p->result = (struct cairn_publish_result){0};
+    int rc = id_check(p->id, p->err);
+    if (!rc)
+        rc = op_check(p->op, "publish", p->err);
+    if (!rc)
+        rc = store_check_writer(p->s, p->err);
+    if (!rc && p->from->from)
+        rc = walk_run(p->from->from, p->op, &p->files, p->err);
+    if (!rc && p->s->index && index_is_new(p->s->index) &&
+        index_build(p->s, p->op, false, &ignored))
+        log_line(LOG_LEVEL_WARNING, "%s", ignored.message);
+    return rc;
+}
+
+/* The record's lock, and what is committed there. */
+static int lock(struct staged *p)
+{
+    int rc = lock_record(p->s, p->op, p->id, &p->lock, p->err);
+    if (rc)
+        return rc;
+    current_release(&p->current);
+    rc = current_load(p->s, p->op, p->id, &p->current, p->err);
+    if (!rc)
+        rc = current_allows(&p->current, p->id, p->gen, p->err);
+    if (rc)
+        p->s->backend->ops->unlock(p->s->backend, p->id, p->lock);
+    return rc;
+}
+
+static void unlock(struct staged *p)
+{
+    p->s->backend->ops->unlock(p->s->backend, p->id, p->lock);
+}
+
+static int end(struct staged *p, int rc)
+{
+    memcpy(p->result->gen, p->gen, GEN_TEXT);
+    p->result->empty_dirs = p->files.empty_dirs;
+    current_release(&p->current);
+    walk_release(&p->files);
+    return rc ? error_wrap(p->err, "publish %s", id_is_valid(p->id) ? p->id : "record") : CAIRN_OK;
+}
+
+static void tell(struct staged *p, const struct manifest *m)
+{
+    p->result->logical_bytes = manifest_info(m)->logical_bytes;
+    p->result->data_bytes = manifest_info(m)->data_bytes;
+}
+
+/* *same: this generation is committed already, with m's export. */
+static int compare(struct staged *p, const struct manifest *m, bool *same)
+{
+    bool dying;
+    *same = false;
+    if (!p->current.exists || strcmp(p->current.gen, p->gen) != 0 || !p->current.manifest)
+        return CAIRN_OK;
+    if (!manifest_same_export(m, p->current.manifest))
+        return error_set(p->err, CAIRN_INVALID, EEXIST,
+                         "this meta.json is published already (generation %s) with another "
+                         "export: each generation needs its own meta.json",
+                         p->gen);
+    int rc = current_is_dying(p->s, p->op, p->id, p->gen, &dying, p->err);
+    *same = !rc && !dying;
+    return rc;
+}
+
+/* ---- From files to a manifest ---------------------------------------------------------------- */
+
+static bool names_a_pack_of(const struct manifest *m, const struct pack_set *bad)
+{
+    for (uint32_t i = 0; bad->n && i < manifest_info(m)->n_packs; i++)
+        if (pack_set_has(bad, manifest_pack(m, i)))
+            return true;
+    return false;
+}
+
+/* What was chunked in the background; what is not known, or lies in bad packs, stays NULL. */
+static void find_known(struct staged *p, const struct pack_set *bad, struct background_file **held,
+                       const struct manifest **known)
+{
+    struct background *bg = p->from->background;
+    for (size_t i = 0; bg && background_store(bg) == p->s && i < p->files.n; i++) {
+        const struct walk_file *f = &p->files.files[i];
+        if ((uint64_t)f->st.st_blocks * 512 < BACKGROUND_MIN_BYTES)
+            continue;
+        held[i] = background_take(bg, p->op, &f->st);
+        if (held[i] && !names_a_pack_of(background_manifest(held[i]), bad))
+            known[i] = background_manifest(held[i]);
+    }
+}
+
+static int encode(struct staged *p, struct manifest_builder *b, struct manifest **out)
+{
+    struct manifest_info info = {.created_ns = clock_realtime()};
+    memcpy(info.id, p->id, strlen(p->id) + 1);
+    memcpy(info.gen, p->gen, GEN_TEXT);
+    if (p->current.manifest && strcmp(p->current.gen, p->gen) != 0) {
+        const struct manifest_info *parent = manifest_info(p->current.manifest);
+        memcpy(info.parent_id, parent->id, sizeof(info.parent_id));
+        memcpy(info.parent_gen, parent->gen, GEN_TEXT);
+    }
+    uint8_t *data;
+    size_t len;
+    int rc = manifest_builder_encode(b, &info, &data, &len, p->err);
+    return rc ? rc : manifest_decode(data, len, p->id, p->gen, out, p->err);
+}
+
+static int ingest(struct staged *p, const struct pack_set *bad, const struct manifest *const *known,
+                  struct manifest **out)
+{
+    struct ingest_options opt = {
+        .files = &p->files, .parent = p->current.manifest, .banned = bad, .known = known};
+    struct ingest_result r;
+    int rc = ingest_run(p->s, p->op, &opt, &r, p->err);
+    if (rc)
+        return rc;
+    p->result->chunks = r.chunks;
+    p->result->new_chunks += r.new_chunks;
+    p->result->new_bytes += r.new_bytes;
+    p->result->stored_bytes += r.stored_bytes;
+    rc = encode(p, r.builder, out);
+    manifest_builder_free(r.builder);
+    return rc;
+}
+
+static int make_manifest(struct staged *p, const struct pack_set *bad, struct manifest **out)
+{
+    size_t n = p->files.n + 1;
+    CLEANUP_FREE struct background_file **held = calloc(n, sizeof(*held));
+    CLEANUP_FREE const struct manifest **known = calloc(n, sizeof(*known));
+    if (!held || !known)
+        return error_oom(p->err, "publish");
+    find_known(p, bad, held, known);
+    int rc = ingest(p, bad, known, out);
+    for (size_t i = 0; i < p->files.n; i++)
+        background_put(held[i]);
+    STEP("staged.ingested");
+    return rc;
+}
+
+/* Until all packs of it are open; the check that counts is that of the commit. */
+static int make_usable_manifest(struct staged *p, struct manifest **out)
+{
+    CLEANUP_PACK_SET struct pack_set bad = {0};
+    for (int round = 0; round < COMMIT_ROUNDS_MAX; round++) {
+        CLEANUP_MANIFEST struct manifest *m = NULL;
+        size_t before = bad.n;
+        int rc = make_manifest(p, &bad, &m);
+        if (!rc)
+            rc = commit_check_packs(p->s, p->op, m, &bad, p->err);
+        if (rc)
+            return rc;
+        if (bad.n == before) {
+            *out = util_steal(&m);
+            return CAIRN_OK;
+        }
+        commit_forget_packs(p->s, &bad);
+    }
+    return commit_gave_up(p->err);
+}
+
+/* ---- Prepare --------------------------------------------------------------------------------- */
+
+static int put_root(struct staged *p, const struct manifest *m)
+{
+    char key[KEY_MAX];
+    size_t len;
+    const uint8_t *data = manifest_bytes(m, &len);
+    layout_export(p->id, p->gen, key);
+    int rc = commit_before(p->s, p->op, p->id, p->err);
+    if (!rc)
+        rc = p->s->backend->ops->put(p->s->backend, p->op, key, data, len, p->err);
+    STEP("staged.prepared");
+    return rc ? error_wrap(p->err, "writing the manifest") : CAIRN_OK;
+}
+
+static int prepare(struct staged *p, struct manifest **out)
+{
+    int rc = begin(p);
+    if (!rc && !gen_is_valid(p->gen))
+        rc = error_set(p->err, CAIRN_INVALID, EINVAL, "no name of a generation: %s", p->gen);
+    /* For the parent, and so that what cannot be committed is refused before it is read. */
+    if (!rc)
+        rc = lock(p);
+    if (rc)
+        return rc;
+    unlock(p);
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    rc = make_usable_manifest(p, &m);
+    if (!rc)
+        rc = lock(p);
+    if (rc)
+        return rc;
+    rc = compare(p, m, &p->result->unchanged);
+    if (!rc && !p->result->unchanged)
+        rc = put_root(p, m);
+    unlock(p);
+    if (rc)
+        return rc;
+    tell(p, m);
+    *out = util_steal(&m);
+    return CAIRN_OK;
+}
+
+int staged_prepare(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                   const char *gen, const struct staged_export *from, struct manifest **out,
+                   struct cairn_publish_result *result, struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    struct staged p = {.s = s, .op = op, .id = id, .from = from, .result = result, .err = err};
+    memcpy(p.gen, gen, strnlen(gen, GEN_TEXT - 1));
+    return end(&p, prepare(&p, out));
+}
+
+/* ---- Commit ---------------------------------------------------------------------------------- */
+
+/* m under the time of the commit, and with the digest. */
+static int stamp(struct staged *p, const struct staged_commit *c, const struct manifest *m,
+                 struct manifest **out)
+{
+    struct manifest_info info = *manifest_info(m);
+    info.created_ns = clock_realtime();
+    info.writer_version = 0;
+    if (c->digest) {
+        info.has_digest = true;
+        memcpy(info.digest, c->digest, SHA256_LEN);
+    }
+    uint8_t *data;
+    size_t len;
+    int rc = manifest_rename(m, &info, &data, &len, p->err);
+    return rc ? rc : manifest_decode(data, len, p->id, p->gen, out, p->err);
+}
+
+/* A manifest without the bad packs. *own: what was made so far, replaced. */
+static int remake(struct staged *p, const struct manifest *m, const struct pack_set *bad,
+                  struct manifest **own)
+{
+    struct manifest *fresh = NULL;
+    int rc = p->from->from ? make_manifest(p, bad, &fresh)
+                           : relocate_chunks(p->s, p->op, m, bad, &fresh, p->err);
+    if (rc)
+        return rc;
+    manifest_free(*own);
+    *own = fresh;
+    return CAIRN_OK;
+}
+
+static int commit_rounds(struct staged *p, const struct staged_commit *c, struct commit *commit,
+                         const struct manifest *m)
+{
+    CLEANUP_PACK_SET struct pack_set bad = {0};
+    CLEANUP_MANIFEST struct manifest *own = NULL;
+    bool again = true;
+    int rc = commit_before(p->s, p->op, p->id, p->err);
+    for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
+        CLEANUP_MANIFEST struct manifest *stamped = NULL;
+        if (bad.n) {
+            rc = remake(p, own ? own : m, &bad, &own);
+            if (rc)
+                break;
+        }
+        rc = stamp(p, c, own ? own : m, &stamped);
+        if (!rc)
+            rc = commit_run(commit, stamped, &bad, &again, p->err);
+        if (!rc && again)
+            commit_forget_packs(p->s, &bad);
+        if (!rc)
+            tell(p, stamped);
+    }
+    return !rc && again ? commit_gave_up(p->err) : rc;
+}
+
+static int commit_locked(struct staged *p, const struct staged_commit *c)
+{
+    CLEANUP_MANIFEST struct manifest *own = NULL;
+    int rc = CAIRN_OK;
+    if (!c->manifest)
+        rc = p->from->from ? make_usable_manifest(p, &own)
+                           : store_load_manifest(p->s, p->op, p->id, p->gen, &own, p->err);
+    const struct manifest *m = c->manifest ? c->manifest : own;
+    if (!rc)
+        rc = compare(p, m, &p->result->unchanged);
+    if (rc)
+        return rc;
+    if (p->result->unchanged) {
+        tell(p, m);
+        return CAIRN_OK;
+    }
+    struct commit commit = {.store = p->s,
+                            .op = p->op,
+                            .id = p->id,
+                            .gen = p->gen,
+                            .meta = c->meta,
+                            .meta_len = c->meta_len,
+                            .locked = p->lock >= 0,
+                            .committed = p->current.exists && strcmp(p->current.gen, p->gen) == 0};
+    rc = commit_rounds(p, c, &commit, m);
+    if (rc)
+        commit_abandon(&commit);
+    else
+        commit_after(p->s, p->op, p->id);
+    STEP("staged.committed");
+    return rc;
+}
+
+static int commit_all(struct staged *p, const struct staged_commit *c)
+{
+    int rc = begin(p);
+    if (!rc)
+        rc = gen_of_meta(c->meta, c->meta_len, p->gen, p->err);
+    if (!rc && p->from->from)
+        rc = meta_check_expected(c->meta, c->meta_len, NULL, 0, &p->files, p->err);
+    if (!rc && c->manifest && strcmp(manifest_info(c->manifest)->gen, p->gen) != 0)
+        rc = error_set(p->err, CAIRN_INVALID, EINVAL,
+                       "meta.json names generation %s, not %s, which was prepared", p->gen,
+                       manifest_info(c->manifest)->gen);
+    if (!rc)
+        rc = lock(p);
+    if (rc)
+        return rc;
+    rc = commit_locked(p, c);
+    unlock(p);
+    if (!rc && c->digest)
+        digest_text(c->digest, p->result->digest);
+    return rc;
+}
+
+int staged_commit(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                  const struct staged_commit *c, struct cairn_publish_result *result,
+                  struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    struct staged p = {.s = s, .op = op, .id = id, .from = &c->from, .result = result, .err = err};
+    return end(&p, commit_all(&p, c));
+}
+
+/* ---- Removing -------------------------------------------------------------------------------- */
+
+/* The record ends with this generation: say so before it is gone, so that a sweep may finish it. */
+static int bury(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *gen,
+                struct cairn_error *err)
+{
+    CLEANUP_TOMB struct tomb t = {0};
+    bool held, exists;
+    int rc = hold_exists(s, op, id, &held, err);
+    if (!rc && held)
+        rc = error_set(err, CAIRN_BUSY, EBUSY, "it is held: release it first");
+    if (!rc)
+        rc = tomb_get_or_empty(s, op, id, &t, &exists, err);
+    if (rc || tomb_has_gen(&t, gen))
+        return rc;
+    rc = tomb_add_gen(&t, gen, err);
+    return rc ? rc : tomb_put(s, op, id, &t, err);
+}
+
+static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                         const char *gen, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char current[GEN_TEXT], export[KEY_MAX], staged[KEY_MAX];
+    struct cairn_error e;
+    int rc = store_get_meta(s, op, id, &meta, current, &e);
+    if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    rc = !rc && strcmp(current, gen) == 0 ? bury(s, op, id, gen, err) : CAIRN_OK;
+    STEP("staged.buried");
+    if (rc)
+        return rc;
+    layout_export(id, gen, export);
+    layout_staged(id, gen, staged);
+    const char *const keys[] = {staged, export};
+    return s->backend->ops->remove(s->backend, op, keys, ARRAY_SIZE(keys), NULL, err);
+}
+
+int staged_remove_generation(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                             const char *gen, struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    int lock = -1;
+    int rc = id_check(id, err);
+    if (!rc && !gen_is_valid(gen))
+        rc = error_set(err, CAIRN_INVALID, EINVAL, "no name of a generation");
+    if (!rc)
+        rc = op_check(op, "remove", err);
+    if (!rc)
+        rc = store_check_writer(s, err);
+    if (!rc)
+        rc = lock_record(s, op, id, &lock, err);
+    if (rc)
+        return error_wrap(err, "remove a generation of %s", id_is_valid(id) ? id : "a record");
+    rc = remove_locked(s, op, id, gen, err);
+    s->backend->ops->unlock(s->backend, id, lock);
+    return rc ? error_wrap(err, "remove %s of %s", gen, id) : CAIRN_OK;
+}
+
+/* ---- Digests --------------------------------------------------------------------------------- */
+
+bool staged_digest_parse(const char *text, size_t len, uint8_t digest[SHA256_LEN])
+{
+    char hex[2 * SHA256_LEN + 1];
+    if (len == DIGEST_TEXT && text[len - 1] == '\n')
+        len--;
+    if (len != DIGEST_TEXT - 1 || memcmp(text, "sha256:", 7) != 0)
+        return false;
+    memcpy(hex, text + 7, 2 * SHA256_LEN);
+    hex[2 * SHA256_LEN] = 0;
+    return util_unhex(hex, digest, SHA256_LEN);
+}
