@@ -3,12 +3,12 @@
  *
  *   state     meaning                                     followed by
  *   STAGED    a staging was given out, nothing was asked  QUEUED, or removed when old
- *   QUEUED    to be published                             RUNNING
- *   RUNNING   gen is being published                      DONE, FAILED
+ *   QUEUED    gen is to be published                      RUNNING
+ *   RUNNING   gen is being published (files say QUEUED)   DONE, FAILED
  *   DONE      gen was committed                           removed when old
  *   FAILED    error says why; the staging is untouched    QUEUED (tried again), removed when old
  *
- * A ticket is found QUEUED or RUNNING by no job of this process only when an earlier process died:
+ * A file that says QUEUED while no job of this process runs was left by a process that died:
  * publish_jobs.c then asks the store how it ended. Files are replaced by rename and fsynced, so
  * that one is whole or absent. Not thread-safe for one token; whoever writes claims it first. */
 #ifndef CAIRN_SERVICE_TICKET_H
@@ -43,6 +43,7 @@ struct ticket {
     struct cairn_publish_result result; /* DONE */
     bool recovered;                     /* DONE, and of result only gen is known */
     struct cairn_error error;           /* FAILED */
+    uint64_t bytes_done, bytes_total;   /* RUNNING; not kept in the file */
 };
 
 /* A fresh token. Errors: as the kernel says. */
@@ -57,8 +58,9 @@ CAIRN_MUST_CHECK int ticket_read(int dir, const char *token, struct ticket *out,
                                  struct cairn_error *err);
 /* Absent is success. */
 CAIRN_MUST_CHECK int ticket_remove(int dir, const char *token, struct cairn_error *err);
-/* Call fn for the token of each, in no order, until it returns a class other than CAIRN_OK. Files
- * that a killed writer left are removed. */
+/* Remove what writers that were killed left; while nobody writes. */
+CAIRN_MUST_CHECK int ticket_clean(int dir, struct cairn_error *err);
+/* Call fn for the token of each, in no order, until it returns a class other than CAIRN_OK. */
 CAIRN_MUST_CHECK int ticket_each(int dir,
                                  int (*fn)(void *ctx, const char *token, struct cairn_error *err),
                                  void *ctx, struct cairn_error *err);
