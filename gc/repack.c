@@ -19,6 +19,7 @@ struct work {
     const struct roots *r;
     struct pack_set from; /* packs to move out of */
     uint32_t *left;       /* by pack number: committed manifests that still name it */
+    bool *stuck;          /* by manifest number: it cannot be moved, as is remembered */
     struct mover *mover;
 };
 
@@ -30,30 +31,82 @@ static bool names_any(const struct work *w, const struct roots_manifest *m)
     return false;
 }
 
+/* A manifest whose chunks could not be read is not copied for at each sweep anew, which would make
+ * garbage of what can be read of it; what was wrong is told again. */
+static int find_stuck(struct work *w, const struct roots_manifest *m, bool *stuck,
+                      struct cairn_error *err)
+{
+    char key[KEY_MAX];
+    struct backend_stat st = {.size = m->size, .mtime_ns = m->mtime_ns};
+    struct cairn_error why;
+    layout_export(w->r->records[m->record].id, m->gen, key);
+    *stuck = sweep_db_find_stuck(w->run->db, key, &st, w->run->now, &why);
+    return *stuck ? gc_settle(w->run, why.error_class, &why, err) : CAIRN_OK;
+}
+
+/* wanted: by pack number. todo: how many manifests can be moved out of it. */
+static int find_todo(struct work *w, const bool *wanted, uint32_t *todo, struct cairn_error *err)
+{
+    const struct roots *r = w->r;
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < r->n_manifests; i++) {
+        const struct roots_manifest *m = &r->manifests[i];
+        const uint32_t *uses = r->uses + m->first_use;
+        bool any = false;
+        for (uint32_t u = 0; m->committed && u < m->n_uses; u++)
+            any |= wanted[uses[u]];
+        if (any)
+            rc = find_stuck(w, m, &w->stuck[i], err);
+        for (uint32_t u = 0; any && !w->stuck[i] && u < m->n_uses; u++)
+            todo[uses[u]]++;
+    }
+    return rc;
+}
+
 static int choose(struct work *w, struct cairn_error *err)
 {
     const struct roots *r = w->r;
+    size_t n = r->n_packs ? r->n_packs : 1;
     uint64_t bytes = 0;
-    CLEANUP_FREE bool *chosen = calloc(r->n_packs ? r->n_packs : 1, sizeof(*chosen));
-    if (!chosen)
+    CLEANUP_FREE bool *wanted = calloc(n, sizeof(*wanted));
+    CLEANUP_FREE uint32_t *todo = calloc(n, sizeof(*todo));
+    if (!wanted || !todo)
         return error_oom(err, "repacking");
-    int rc = CAIRN_OK;
-    for (size_t i = 0; !rc && i < r->n_packs && bytes < REPACK_BYTES_MAX; i++) {
-        if (plan_pack(w->run, &r->packs[i], NULL) != PLAN_PACK_REPACK)
+    for (size_t i = 0; i < r->n_packs; i++)
+        wanted[i] = plan_pack(w->run, &r->packs[i], NULL) == PLAN_PACK_REPACK;
+    int rc = find_todo(w, wanted, todo, err);
+    for (size_t i = 0; !rc && i < r->n_packs; i++) {
+        wanted[i] = wanted[i] && todo[i] && bytes < REPACK_BYTES_MAX;
+        if (!wanted[i])
             continue;
-        chosen[i] = true;
         bytes += roots_live(&r->packs[i]);
         rc = pack_set_add(&w->from, r->packs[i].id, err);
     }
     for (size_t i = 0; !rc && i < r->n_manifests; i++)
         for (uint32_t u = 0; r->manifests[i].committed && u < r->manifests[i].n_uses; u++) {
             uint32_t pack = r->uses[r->manifests[i].first_use + u];
-            w->left[pack] += chosen[pack];
+            w->left[pack] += wanted[pack];
         }
     return rc;
 }
 
 /* ---- Copying ---- */
+
+/* Whether another try cannot end in another way, unless somebody repairs something. */
+static bool is_lasting(const struct cairn_error *e)
+{
+    return e->error_class == CAIRN_CORRUPT || e->error_class == CAIRN_NOT_FOUND ||
+           (e->error_class == CAIRN_PERMANENT && e->sys_errno == EIO);
+}
+
+static void remember_stuck(struct work *w, const struct roots_manifest *m,
+                           const struct cairn_error *e)
+{
+    char key[KEY_MAX];
+    struct backend_stat st = {.size = m->size, .mtime_ns = m->mtime_ns};
+    layout_export(w->r->records[m->record].id, m->gen, key);
+    sweep_db_put_stuck(w->run->db, key, &st, w->run->now, e);
+}
 
 /* The chunks that a manifest needs of the packs. One whose chunks cannot be read is left alone, and
  * so are its packs. */
@@ -72,6 +125,8 @@ static int copy_for(struct work *w, const struct roots_manifest *m, struct cairn
     gc_progress(run, 1, mover_bytes(w->mover) - before);
     if (rc)
         error_wrap(&e, "repacking for %s", id);
+    if (rc && is_lasting(&e))
+        remember_stuck(w, m, &e);
     return gc_settle(run, rc, &e, err);
 }
 
@@ -223,7 +278,7 @@ static int each_manifest(struct work *w,
     for (size_t i = 0; !rc && i < w->r->n_manifests; i++) {
         const struct roots_manifest *m = &w->r->manifests[i];
         rc = op_check(w->run->op, "gc", err);
-        if (!rc && m->committed && names_any(w, m))
+        if (!rc && m->committed && !w->stuck[i] && names_any(w, m))
             rc = fn(w, m, err);
     }
     return rc;
@@ -267,7 +322,8 @@ int repack_run(struct gc_run *run, const struct roots *r, struct cairn_error *er
     gc_phase(run, "repack");
     struct work w = {.run = run, .r = r};
     w.left = calloc(r->n_packs ? r->n_packs : 1, sizeof(*w.left));
-    int rc = w.left ? choose(&w, err) : error_oom(err, "repacking");
+    w.stuck = calloc(r->n_manifests ? r->n_manifests : 1, sizeof(*w.stuck));
+    int rc = w.left && w.stuck ? choose(&w, err) : error_oom(err, "repacking");
     if (!rc && w.from.n) {
         rc = say(&w);
         if (!rc && !run->dry_run)
@@ -276,5 +332,6 @@ int repack_run(struct gc_run *run, const struct roots *r, struct cairn_error *er
     mover_free(w.mover);
     pack_set_release(&w.from);
     free(w.left);
+    free(w.stuck);
     return rc;
 }

@@ -4,7 +4,6 @@
 #include "gc/generations.h"
 #include "store/hold.h"
 #include "store/remove.h"
-#include "store/tomb.h"
 
 #include <string.h>
 
@@ -37,33 +36,14 @@ static int expire(struct gc_run *run, const struct roots *r, const struct roots_
     return CAIRN_OK;
 }
 
-/* Whether the tombstone names anything that the scan still found of the record. */
-static bool names_any(const struct tomb *t, const struct roots *r, const struct roots_record *rec)
-{
-    if (rec->has_meta && tomb_has_gen(t, rec->gen))
-        return true;
-    for (size_t i = rec->first; i < rec->first + rec->n; i++)
-        if (tomb_has_gen(t, r->manifests[i].gen))
-            return true;
-    return false;
-}
-
 static int finish_removal(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
                           struct cairn_error *err)
 {
-    CLEANUP_TOMB struct tomb tomb = {0};
-    struct cairn_error e;
-    int rc = tomb_get(run->s, run->op, rec->id, &tomb, &e);
-    if (rc == CAIRN_NOT_FOUND)
-        return CAIRN_OK;
-    if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
-    if (!names_any(&tomb, r, rec))
-        return CAIRN_OK;
+    (void)r;
     gc_say(run, "delete", rec->id, "its removal was cut short");
     if (run->dry_run)
         return CAIRN_OK;
-    rc = remove_finish(run->s, run->op, rec->id, err);
+    int rc = remove_finish(run->s, run->op, rec->id, err);
     STEP("gc.removal-finished");
     run->changes += !rc;
     return rc;
@@ -93,9 +73,9 @@ static int locked(struct gc_run *run, const struct roots *r, const struct roots_
 static int sweep_one(struct gc_run *run, const struct roots *r, const struct roots_record *rec,
                      struct cairn_error *err)
 {
-    if (rec->tomb)
+    if (rec->unfinished)
         return locked(run, r, rec, finish_removal, err);
-    if (!run->t.ttl || !rec->has_meta || rec->held || rec->pinned ||
+    if (rec->tomb || !run->t.ttl || !rec->has_meta || rec->held || rec->pinned ||
         !gc_is_older(run, rec->meta_ns, run->t.ttl))
         return CAIRN_OK;
     gc_say(run, "delete", rec->id, "committed %lld s ago",

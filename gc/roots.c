@@ -150,6 +150,31 @@ static int by_key(const void *a, const void *b)
 
 /* ---- The rest ---- */
 
+/* What the tombstone says. Once read it is remembered; what is written just now, like manifests,
+ * is not. */
+static int read_tomb(struct gc_run *run, const char *key, const struct backend_entry *e,
+                     const char *id, struct tomb *out, struct cairn_error *err)
+{
+    if (sweep_db_find_tomb(run->db, key, &e->stat, out))
+        return CAIRN_OK;
+    struct backend_stat st = e->stat;
+    int rc = tomb_get_stat(run->s, run->op, id, out, &st, err);
+    if (!rc && gc_is_older(run, st.mtime_ns, ROOTS_SETTLED_NS))
+        sweep_db_put_tomb(run->db, key, &st, out);
+    return rc;
+}
+
+/* Whether the tombstone names anything that the scan still found of the record. */
+static bool names_any(const struct tomb *t, const struct roots *r, const struct roots_record *rec)
+{
+    if (rec->has_meta && tomb_has_gen(t, rec->gen))
+        return true;
+    for (size_t i = rec->first; i < rec->first + rec->n; i++)
+        if (tomb_has_gen(t, r->manifests[i].gen))
+            return true;
+    return false;
+}
+
 static int add_tomb(void *ctx, const struct backend_entry *e, const struct layout_key *k,
                     struct cairn_error *err)
 {
@@ -159,7 +184,9 @@ static int add_tomb(void *ctx, const struct backend_entry *e, const struct layou
     /* One that cannot be read is a doubt: what it meant to delete is not known. */
     CLEANUP_TOMB struct tomb t = {0};
     struct cairn_error x;
-    int rc = tomb_get(s->run->s, s->run->op, k->id, &t, &x);
+    char key[KEY_MAX];
+    layout_tomb(k->id, key);
+    int rc = read_tomb(s->run, key, e, k->id, &t, &x);
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
@@ -168,9 +195,8 @@ static int add_tomb(void *ctx, const struct backend_entry *e, const struct layou
     if (rec) {
         rec->tomb = true;
         rec->dying = rec->has_meta && tomb_has_gen(&t, rec->gen);
+        rec->unfinished = names_any(&t, s->r, rec);
     }
-    char key[KEY_MAX];
-    layout_tomb(k->id, key);
     return roots_add_object(&s->r->tombs, key, k->id, e->stat.mtime_ns, err);
 }
 

@@ -11,9 +11,14 @@
 #ifndef CAIRN_GC_ROOTS_H
 #define CAIRN_GC_ROOTS_H
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "gc/run.h"
 #include "store/pack.h"
+
+/* An object written so shortly before the scan is not remembered: one that replaces it might have
+ * the same size and time. */
+#define ROOTS_SETTLED_NS (2 * NS_PER_S)
 
 struct roots_pack {
     uint8_t id[PACK_ID_LEN];
@@ -65,8 +70,9 @@ struct roots_record {
     char gen[GEN_TEXT]; /* committed; "" without a meta.json */
     int64_t meta_ns;
     bool has_meta, held, tomb, pinned;
-    bool dying;   /* the tombstone names the committed generation */
-    size_t first; /* of its manifests */
+    bool dying;      /* the tombstone names the committed generation */
+    bool unfinished; /* the tombstone names something that is still there */
+    size_t first;    /* of its manifests */
     uint32_t n;
 };
 

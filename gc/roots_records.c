@@ -8,10 +8,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* An object written so shortly before the scan is not remembered: one that replaces it might have
- * the same size and time. */
-#define SETTLED_NS (2 * NS_PER_S)
-
 /* ---- One manifest ---- */
 
 /* Whether the object still ends in the checksum that is remembered: one small read instead of a
@@ -115,7 +111,7 @@ int roots_read_manifest(struct gc_run *run, const char *key, const char *id, con
     if (rc)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
     rc = uses_of(m, out, err);
-    if (!rc && gc_is_older(run, st->mtime_ns, SETTLED_NS))
+    if (!rc && gc_is_older(run, st->mtime_ns, ROOTS_SETTLED_NS))
         sweep_db_put_manifest(run->db, key, st, out);
     gc_progress(run, 0, st->size);
     return rc;
@@ -212,7 +208,7 @@ static int add_meta(struct gc_run *run, struct roots *r, const struct backend_en
             rc = gen_of_meta(meta.data, meta.len, gen, &x);
         if (rc)
             return error_set(err, rc, x.sys_errno, "%s: %s", key, x.message);
-        if (gc_is_older(run, st.mtime_ns, SETTLED_NS))
+        if (gc_is_older(run, st.mtime_ns, ROOTS_SETTLED_NS))
             sweep_db_put_meta(run->db, key, &st, gen);
     }
     int rc = record_of(r, k->id, &no, err);

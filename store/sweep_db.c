@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define APPLICATION_ID 0x43524e53 /* "CRNS" */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define USE_LEN        (PACK_ID_LEN + 8 + SWEEP_WINDOWS / 8)
 #define STAMP_MAX      (16 + BACKEND_ETAG_MAX)
 #define BUSY_MS        2000
@@ -23,6 +23,11 @@ enum statement {
     FIND_META,
     PUT_META,
     TOUCH_META,
+    FIND_TOMB,
+    PUT_TOMB,
+    TOUCH_TOMB,
+    FIND_STUCK,
+    PUT_STUCK,
     FIND_SUPERSEDED,
     PUT_SUPERSEDED,
     PUT_RECORD,
@@ -39,6 +44,11 @@ static const char *const sql_text[STATEMENTS] = {
     [FIND_META] = "SELECT body FROM meta WHERE key = ?1",
     [PUT_META] = "INSERT OR REPLACE INTO meta(key, body, sweep) VALUES(?1, ?2, ?3)",
     [TOUCH_META] = "UPDATE meta SET sweep = ?2 WHERE key = ?1",
+    [FIND_TOMB] = "SELECT body FROM tomb WHERE key = ?1",
+    [PUT_TOMB] = "INSERT OR REPLACE INTO tomb(key, body, sweep) VALUES(?1, ?2, ?3)",
+    [TOUCH_TOMB] = "UPDATE tomb SET sweep = ?2 WHERE key = ?1",
+    [FIND_STUCK] = "SELECT body FROM stuck WHERE key = ?1",
+    [PUT_STUCK] = "INSERT OR REPLACE INTO stuck(key, body, at) VALUES(?1, ?2, ?3)",
     [FIND_SUPERSEDED] = "SELECT at FROM superseded WHERE id = ?1 AND gen = ?2 AND mtime = ?3",
     [PUT_SUPERSEDED] = ("INSERT OR REPLACE INTO superseded(id, gen, mtime, at, sweep) "
                         "VALUES(?1, ?2, ?3, ?4, ?5)"),
@@ -56,6 +66,8 @@ static const char schema_sql[] =
     "CREATE TABLE manifest(key TEXT PRIMARY KEY NOT NULL, body BLOB NOT NULL, sweep INTEGER);"
     "CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, body BLOB NOT NULL, sweep INTEGER)"
     " WITHOUT ROWID;"
+    "CREATE TABLE tomb(key TEXT PRIMARY KEY NOT NULL, body BLOB NOT NULL, sweep INTEGER);"
+    "CREATE TABLE stuck(key TEXT PRIMARY KEY NOT NULL, body BLOB NOT NULL, at INTEGER);"
     "CREATE TABLE superseded(id TEXT, gen TEXT, mtime INTEGER, at INTEGER, sweep INTEGER,"
     " PRIMARY KEY(id, gen)) WITHOUT ROWID;"
     "CREATE TABLE record(id TEXT PRIMARY KEY NOT NULL, sweep INTEGER) WITHOUT ROWID;"
@@ -280,22 +292,29 @@ static bool checksum(const struct sweep_db *d, const void *key, size_t key_len,
     return true;
 }
 
-/* body has room for XXH3_LEN more. */
-static void put_body(struct sweep_db *d, enum statement id, const char *key,
-                     const struct backend_stat *st, uint8_t *body, size_t len)
+/* body has room for XXH3_LEN more. number: the row's third column. */
+static void put_row(struct sweep_db *d, enum statement id, const char *key,
+                    const struct backend_stat *st, uint8_t *body, size_t len, int64_t number)
 {
     sqlite3_stmt *s = use(d, id);
     if (!s || len > BODY_MAX || !checksum(d, key, strlen(key), st, body, len, body + len))
         return;
     text_arg(s, 1, key);
     blob_arg(s, 2, body, len + XXH3_LEN);
-    sqlite3_bind_int64(s, 3, d->sweep);
+    sqlite3_bind_int64(s, 3, number);
     run(d, s);
 }
 
+static void put_body(struct sweep_db *d, enum statement id, const char *key,
+                     const struct backend_stat *st, uint8_t *body, size_t len)
+{
+    if (d)
+        put_row(d, id, key, st, body, len, d->sweep);
+}
+
 /* The body without its checksum into *out (owned), if it is of this very object. */
-static bool find_body(struct sweep_db *d, enum statement id, enum statement touch, const char *key,
-                      const struct backend_stat *st, uint8_t **out, size_t *len)
+static bool find_row(struct sweep_db *d, enum statement id, const char *key,
+                     const struct backend_stat *st, uint8_t **out, size_t *len)
 {
     sqlite3_stmt *s = use(d, id);
     if (!s)
@@ -313,13 +332,22 @@ static bool find_body(struct sweep_db *d, enum statement id, enum statement touc
         memcpy(*out, body, n);
     *len = n - XXH3_LEN;
     done(s);
-    s = *out ? use(d, touch) : NULL;
+    return *out != NULL;
+}
+
+/* The same of a row that stays as long as sweeps meet its object. */
+static bool find_body(struct sweep_db *d, enum statement id, enum statement touch, const char *key,
+                      const struct backend_stat *st, uint8_t **out, size_t *len)
+{
+    if (!find_row(d, id, key, st, out, len))
+        return false;
+    sqlite3_stmt *s = use(d, touch);
     if (s) {
         text_arg(s, 1, key);
         sqlite3_bind_int64(s, 2, d->sweep);
         run(d, s);
     }
-    return *out != NULL;
+    return true;
 }
 
 void sweep_manifest_release(struct sweep_manifest *m)
@@ -389,6 +417,70 @@ void sweep_db_put_meta(struct sweep_db *d, const char *key, const struct backend
     uint8_t body[GEN_TEXT + XXH3_LEN];
     memcpy(body, gen, GEN_TEXT - 1);
     put_body(d, PUT_META, key, st, body, GEN_TEXT - 1);
+}
+
+bool sweep_db_find_tomb(struct sweep_db *d, const char *key, const struct backend_stat *st,
+                        struct tomb *out)
+{
+    CLEANUP_FREE uint8_t *body = NULL;
+    size_t len;
+    struct cairn_error ignored;
+    *out = (struct tomb){0};
+    if (!st->etag[0] || !find_body(d, FIND_TOMB, TOUCH_TOMB, key, st, &body, &len) ||
+        len % (GEN_TEXT - 1) != 1)
+        return false;
+    for (size_t at = 1; at < len; at += GEN_TEXT - 1) {
+        char gen[GEN_TEXT] = "";
+        memcpy(gen, body + at, GEN_TEXT - 1);
+        if (!gen_is_valid(gen) || tomb_add_gen(out, gen, &ignored)) {
+            tomb_release(out);
+            return false;
+        }
+    }
+    return true;
+}
+
+void sweep_db_put_tomb(struct sweep_db *d, const char *key, const struct backend_stat *st,
+                       const struct tomb *t)
+{
+    size_t len = 1 + t->n * (GEN_TEXT - 1);
+    CLEANUP_FREE uint8_t *body = st->etag[0] ? malloc(len + XXH3_LEN) : NULL;
+    if (!body)
+        return;
+    body[0] = 0; /* an empty one has a body too */
+    for (size_t i = 0; i < t->n; i++)
+        memcpy(body + 1 + i * (GEN_TEXT - 1), t->gens[i], GEN_TEXT - 1);
+    put_body(d, PUT_TOMB, key, st, body, len);
+}
+
+/* Of a failure: time, class, errno, then the message. */
+#define STUCK_HEAD 16
+
+bool sweep_db_find_stuck(struct sweep_db *d, const char *key, const struct backend_stat *st,
+                         int64_t now_ns, struct cairn_error *why)
+{
+    CLEANUP_FREE uint8_t *body = NULL;
+    size_t len;
+    if (!find_row(d, FIND_STUCK, key, st, &body, &len) || len < STUCK_HEAD)
+        return false;
+    int64_t at = (int64_t)get_le64(body);
+    if (at > now_ns || now_ns - at >= SWEEP_STUCK_NS)
+        return false;
+    error_set(why, (int)get_le32(body + 8), (int)get_le32(body + 12), "%.*s",
+              (int)(len - STUCK_HEAD), (const char *)body + STUCK_HEAD);
+    return true;
+}
+
+void sweep_db_put_stuck(struct sweep_db *d, const char *key, const struct backend_stat *st,
+                        int64_t now_ns, const struct cairn_error *why)
+{
+    uint8_t body[STUCK_HEAD + sizeof(why->message) + XXH3_LEN];
+    size_t n = strnlen(why->message, sizeof(why->message));
+    put_le64(body, (uint64_t)now_ns);
+    put_le32(body + 8, (uint32_t)why->error_class);
+    put_le32(body + 12, (uint32_t)why->sys_errno);
+    memcpy(body + STUCK_HEAD, why->message, n);
+    put_row(d, PUT_STUCK, key, st, body, STUCK_HEAD + n, now_ns);
 }
 
 /* ---- The rest ---- */
@@ -496,17 +588,20 @@ void sweep_db_record(struct sweep_db *d, const char *id)
 
 void sweep_db_complete(struct sweep_db *d, int64_t now_ns)
 {
-    static const char *const tables[] = {"manifest", "meta", "superseded", "record"};
+    static const char *const tables[] = {"manifest", "meta", "tomb", "superseded", "record"};
+    char text[96];
     if (!d || !d->db)
         return;
     put_value(d, "last", now_ns);
     put_value(d, "doubt", 0);
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
-        char text[96];
         snprintf(text, sizeof(text), "DELETE FROM %s WHERE sweep < %lld", tables[i],
                  (long long)d->sweep);
         exec(d, text);
     }
+    snprintf(text, sizeof(text), "DELETE FROM stuck WHERE at <= %lld",
+             (long long)(now_ns - SWEEP_STUCK_NS));
+    exec(d, text);
     exec(d, "COMMIT");
     d->sweep++;
 }

@@ -13,6 +13,7 @@
 
 #include "store/backend.h"
 #include "store/store.h"
+#include "store/tomb.h"
 
 struct sweep_db;
 
@@ -51,6 +52,21 @@ bool sweep_db_find_meta(struct sweep_db *db, const char *key, const struct backe
                         char gen[GEN_TEXT]);
 void sweep_db_put_meta(struct sweep_db *db, const char *key, const struct backend_stat *st,
                        const char gen[GEN_TEXT]);
+
+/* The same of a tombstone; out is owned by the caller. Only where objects have etags: on others two
+ * puts within one tick of the clock could not be told apart. */
+bool sweep_db_find_tomb(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                        struct tomb *out);
+void sweep_db_put_tomb(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                       const struct tomb *t);
+
+/* Why the chunks of this very manifest (by its size and time) could not be moved, if that was less
+ * than SWEEP_STUCK_NS before now, in store time. */
+#define SWEEP_STUCK_NS ((int64_t)24 * 3600 * 1000000000)
+bool sweep_db_find_stuck(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                         int64_t now_ns, struct cairn_error *why);
+void sweep_db_put_stuck(struct sweep_db *db, const char *key, const struct backend_stat *st,
+                        int64_t now_ns, const struct cairn_error *why);
 
 /* Store time at which this manifest (by its mtime) was first seen superseded; now if never. */
 int64_t sweep_db_superseded(struct sweep_db *db, const char *id, const char *gen, int64_t mtime_ns,

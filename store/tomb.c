@@ -55,14 +55,14 @@ static int parse(const struct jval *v, struct tomb *out, struct cairn_error *err
     return CAIRN_OK;
 }
 
-int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id, struct tomb *out,
-             struct cairn_error *err)
+int tomb_get_stat(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                  struct tomb *out, struct backend_stat *st, struct cairn_error *err)
 {
     char key[KEY_MAX];
     layout_tomb(id, key);
     *out = (struct tomb){0};
     CLEANUP_BUF struct buf text = BUF_INIT(TOMB_MAX);
-    int rc = s->backend->ops->get(s->backend, op, key, TOMB_MAX, &text, NULL, err);
+    int rc = s->backend->ops->get(s->backend, op, key, TOMB_MAX, &text, st, err);
     if (rc)
         return rc;
     CLEANUP_JVAL struct jval *v = NULL;
@@ -76,6 +76,12 @@ int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id, s
         return error_wrap(err, "tombstone %s", key);
     }
     return CAIRN_OK;
+}
+
+int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id, struct tomb *out,
+             struct cairn_error *err)
+{
+    return tomb_get_stat(s, op, id, out, NULL, err);
 }
 
 int tomb_get_or_empty(struct cairn_store *s, const struct cairn_op *op, const char *id,

@@ -17,6 +17,9 @@ void tomb_release(struct tomb *t);
 #define CLEANUP_TOMB __attribute__((cleanup(tomb_release)))
 
 /* not_found: no tombstone. corrupt: it is not one. */
+CAIRN_MUST_CHECK int tomb_get_stat(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                                   struct tomb *out, struct backend_stat *st,
+                                   struct cairn_error *err);
 CAIRN_MUST_CHECK int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id,
                               struct tomb *out, struct cairn_error *err);
 /* For a writer, who must get on: no tombstone, or a damaged one (which is logged), is an empty one.

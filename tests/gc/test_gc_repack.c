@@ -216,6 +216,7 @@ START_TEST(test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told)
     ck_assert_uint_eq(w.result.packs_repacked, 0);
     world_advance(&w, GAMMA);
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
+    world_advance(&w, DAY); /* it is tried once a day */
     ck_assert(world_has(&w, pack));
     ck_assert(backend_mem_damage(w.inner, pack, 4096 + 100, 1));
     world_sweep(&w);
