@@ -337,7 +337,7 @@ START_TEST(test_gc_generations__a_removal_cut_short_is_finished)
     for (size_t i = 0; i < ARRAY_SIZE(cuts); i++) {
         struct world w;
         struct cairn_error err;
-        world_init_dir(&w);
+        world_init_now(&w);
         world_publish(&w, CK_A, NULL, 1, 50000);
         world_publish(&w, CK_B, NULL, 2, 50000);
         struct fault_plan plan = {.op = FAULT_REMOVE, .nth = cuts[i]};
@@ -423,7 +423,7 @@ START_TEST(test_gc_generations__mapped_files_of_a_fetched_record_survive_its_end
     struct cairn_error err;
     struct cairn_record *r;
     struct cairn_fetch_result result;
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, CK_A, NULL, 1, 300000);
     world_publish(&w, CK_B, NULL, 2, 50000);
     char target[300], file[320];
@@ -449,7 +449,7 @@ END_TEST
 START_TEST(test_gc_generations__only_the_named_record_is_deleted)
 {
     struct world w;
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, "ck_0000000000000000", NULL, 1, 20000);
     world_publish(&w, "ck_0000000000000001", NULL, 1, 20000);
     world_publish(&w, "tp_00000000000000000000000000000000", NULL, 1, 20000);
@@ -509,23 +509,23 @@ START_TEST(test_gc_generations__without_a_ttl_nothing_expires)
 }
 END_TEST
 
-TESTING_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_grace,
-             test_gc_generations__a_writer_of_an_announced_generation_is_told_busy,
-             test_gc_generations__a_writer_that_was_told_busy_gets_on_after_the_next_sweep,
-             test_gc_generations__published_again_before_the_announcement_stays,
-             test_gc_generations__the_grace_counts_from_when_it_was_first_seen_superseded,
-             test_gc_generations__a_clock_that_was_wrong_for_a_while_does_not_shorten_the_grace,
-             test_gc_generations__a_pin_keeps_a_superseded_one,
-             test_gc_generations__uncommitted_ones_go_when_they_are_old,
-             test_gc_generations__a_directory_needs_no_announcement,
-             test_gc_generations__a_locked_record_is_left_to_the_next_sweep,
-             test_gc_generations__an_old_writer_is_fenced_before_its_manifest_goes,
-             test_gc_generations__staged_metas_and_temporary_files_of_the_dead_go,
-             test_gc_generations__a_removal_cut_short_is_finished,
-             test_gc_generations__an_old_tombstone_does_not_reach_a_later_record,
-             test_gc_generations__tombstones_are_kept_for_a_week,
-             test_gc_generations__a_tombstone_that_was_put_again_stays,
-             test_gc_generations__mapped_files_of_a_fetched_record_survive_its_end,
-             test_gc_generations__only_the_named_record_is_deleted,
-             test_gc_generations__records_expire_but_for_held_and_pinned_ones,
-             test_gc_generations__without_a_ttl_nothing_expires)
+WORLD_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_grace,
+           test_gc_generations__a_writer_of_an_announced_generation_is_told_busy,
+           test_gc_generations__a_writer_that_was_told_busy_gets_on_after_the_next_sweep,
+           test_gc_generations__published_again_before_the_announcement_stays,
+           test_gc_generations__the_grace_counts_from_when_it_was_first_seen_superseded,
+           test_gc_generations__a_clock_that_was_wrong_for_a_while_does_not_shorten_the_grace,
+           test_gc_generations__a_pin_keeps_a_superseded_one,
+           test_gc_generations__uncommitted_ones_go_when_they_are_old,
+           test_gc_generations__a_directory_needs_no_announcement,
+           test_gc_generations__a_locked_record_is_left_to_the_next_sweep,
+           test_gc_generations__an_old_writer_is_fenced_before_its_manifest_goes,
+           test_gc_generations__staged_metas_and_temporary_files_of_the_dead_go,
+           test_gc_generations__a_removal_cut_short_is_finished,
+           test_gc_generations__an_old_tombstone_does_not_reach_a_later_record,
+           test_gc_generations__tombstones_are_kept_for_a_week,
+           test_gc_generations__a_tombstone_that_was_put_again_stays,
+           test_gc_generations__mapped_files_of_a_fetched_record_survive_its_end,
+           test_gc_generations__only_the_named_record_is_deleted,
+           test_gc_generations__records_expire_but_for_held_and_pinned_ones,
+           test_gc_generations__without_a_ttl_nothing_expires)

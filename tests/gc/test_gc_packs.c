@@ -213,7 +213,7 @@ END_TEST
 START_TEST(test_gc_packs__one_call_does_all_in_a_directory_without_waits)
 {
     struct world w;
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, CK_A, NULL, 1, 50000);
     world_publish(&w, CK_B, NULL, 2, 50000);
     world_delete(&w, CK_A);
@@ -300,13 +300,13 @@ START_TEST(test_gc_packs__decisions)
 }
 END_TEST
 
-TESTING_MAIN(gc_packs, test_gc_packs__garbage_is_closed_then_dead_then_deleted_then_forgotten,
-             test_gc_packs__what_is_young_is_left_alone,
-             test_gc_packs__dry_run_tells_and_changes_nothing,
-             test_gc_packs__a_reference_that_turns_up_after_the_mark_saves_the_pack,
-             test_gc_packs__a_pin_lives_for_twice_the_grace,
-             test_gc_packs__marks_that_make_no_sense_delete_nothing,
-             test_gc_packs__a_publish_does_not_use_a_closed_pack,
-             test_gc_packs__one_call_does_all_in_a_directory_without_waits,
-             test_gc_packs__a_closed_pack_that_is_referred_to_waits_for_no_time,
-             test_gc_packs__decisions)
+WORLD_MAIN(gc_packs, test_gc_packs__garbage_is_closed_then_dead_then_deleted_then_forgotten,
+           test_gc_packs__what_is_young_is_left_alone,
+           test_gc_packs__dry_run_tells_and_changes_nothing,
+           test_gc_packs__a_reference_that_turns_up_after_the_mark_saves_the_pack,
+           test_gc_packs__a_pin_lives_for_twice_the_grace,
+           test_gc_packs__marks_that_make_no_sense_delete_nothing,
+           test_gc_packs__a_publish_does_not_use_a_closed_pack,
+           test_gc_packs__one_call_does_all_in_a_directory_without_waits,
+           test_gc_packs__a_closed_pack_that_is_referred_to_waits_for_no_time,
+           test_gc_packs__decisions)

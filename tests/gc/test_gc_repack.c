@@ -92,7 +92,7 @@ START_TEST(test_gc_repack__small_pieces_do_not_look_dead)
     struct world w;
     char folder[300], path[400], name[16];
     struct cairn_error err;
-    world_init_dir(&w);
+    world_init_now(&w);
     snprintf(folder, sizeof(folder), "%s/tiny", w.root);
     ck_assert_int_eq(mkdir(folder, 0700), 0);
     for (int i = 0; i < 300; i++) {
@@ -148,7 +148,7 @@ START_TEST(test_gc_repack__many_small_packs_become_one)
 {
     struct world w;
     char id[ID_MAX + 1];
-    world_init_dir(&w);
+    world_init_now(&w);
     for (int i = 0; i < 8; i++) {
         snprintf(id, sizeof(id), "ck_%016d", i);
         world_publish(&w, id, NULL, 100 + (uint64_t)i, 50000);
@@ -210,7 +210,7 @@ START_TEST(test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told)
     struct world w;
     char pack[KEY_MAX];
     about_to_move(&w, pack);
-    ck_assert(backend_mem_damage(w.inner, pack, 4096 + 100, 1));
+    world_damage(&w, pack, 4096 + 100, 1);
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
     ck_assert(!w.result.aborted);
     ck_assert_uint_eq(w.result.packs_repacked, 0);
@@ -218,7 +218,7 @@ START_TEST(test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told)
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
     world_advance(&w, DAY); /* it is tried once a day */
     ck_assert(world_has(&w, pack));
-    ck_assert(backend_mem_damage(w.inner, pack, 4096 + 100, 1));
+    world_damage(&w, pack, 4096 + 100, 1);
     world_sweep(&w);
     ck_assert_uint_eq(w.result.packs_repacked, 1);
     world_is(&w, CK_B, 1, 40000);
@@ -238,7 +238,7 @@ static void each_call(enum fault_op op, enum fault_kind kind)
     unsigned n = backend_fault_calls(w.b, op);
     ck_assert_uint_gt(n, 0);
     world_release(&w);
-    for (unsigned k = 1; k <= n; k++) {
+    for (unsigned k = 1; k <= n; k += world_stride(4)) {
         struct cairn_error err;
         about_to_move(&w, pack);
         struct fault_plan plan = {.op = op, .kind = kind, .nth = k};
@@ -311,15 +311,14 @@ START_TEST(test_gc_repack__the_pin_stays_when_the_answer_got_lost)
 }
 END_TEST
 
-TESTING_MAIN(gc_repack, test_gc_repack__a_mostly_dead_pack_is_closed_moved_and_deleted,
-             test_gc_repack__can_be_switched_off,
-             test_gc_repack__more_than_half_alive_is_left_alone,
-             test_gc_repack__small_pieces_do_not_look_dead,
-             test_gc_repack__halves_that_overlap_are_counted_once,
-             test_gc_repack__halves_that_do_not_overlap_add_up,
-             test_gc_repack__many_small_packs_become_one,
-             test_gc_repack__an_open_record_follows_its_chunks,
-             test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told,
-             test_gc_repack__any_write_may_fail, test_gc_repack__any_answer_may_get_lost,
-             test_gc_repack__any_read_may_fail,
-             test_gc_repack__the_pin_stays_when_the_answer_got_lost)
+WORLD_MAIN(gc_repack, test_gc_repack__a_mostly_dead_pack_is_closed_moved_and_deleted,
+           test_gc_repack__can_be_switched_off, test_gc_repack__more_than_half_alive_is_left_alone,
+           test_gc_repack__small_pieces_do_not_look_dead,
+           test_gc_repack__halves_that_overlap_are_counted_once,
+           test_gc_repack__halves_that_do_not_overlap_add_up,
+           test_gc_repack__many_small_packs_become_one,
+           test_gc_repack__an_open_record_follows_its_chunks,
+           test_gc_repack__a_damaged_chunk_stays_where_it_is_and_is_told,
+           test_gc_repack__any_write_may_fail, test_gc_repack__any_answer_may_get_lost,
+           test_gc_repack__any_read_may_fail,
+           test_gc_repack__the_pin_stays_when_the_answer_got_lost)

@@ -46,7 +46,7 @@ START_TEST(test_gc_runner__sweeps_and_tells)
     struct gc_runner_status st;
     uint64_t sweep;
     bool joined;
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, CK_A, NULL, 1, 50000);
     struct gc_runner *r = runner(&w);
     gc_runner_status(r, &st);
@@ -161,7 +161,7 @@ START_TEST(test_gc_runner__another_process_is_busy_or_waited_for)
     struct world w;
     struct cairn_error err;
     int pipes[2];
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, CK_A, NULL, 1, 50000);
     ck_assert_int_eq(pipe(pipes), 0);
     pid_t child = fork();
@@ -193,7 +193,7 @@ START_TEST(test_gc_runner__a_file_left_by_the_dead_locks_nothing)
 {
     struct world w;
     char path[400], text[32];
-    world_init_dir(&w);
+    world_init_now(&w);
     world_publish(&w, CK_A, NULL, 1, 50000);
     lock_path(&w, path);
     static const int pids[] = {1, 0, -1};
@@ -209,8 +209,8 @@ START_TEST(test_gc_runner__a_file_left_by_the_dead_locks_nothing)
 }
 END_TEST
 
-TESTING_MAIN(gc_runner, test_gc_runner__sweeps_and_tells,
-             test_gc_runner__a_second_start_joins_and_a_wait_can_be_left,
-             test_gc_runner__stopping_ends_the_sweep_and_every_wait,
-             test_gc_runner__another_process_is_busy_or_waited_for,
-             test_gc_runner__a_file_left_by_the_dead_locks_nothing)
+WORLD_MAIN(gc_runner, test_gc_runner__sweeps_and_tells,
+           test_gc_runner__a_second_start_joins_and_a_wait_can_be_left,
+           test_gc_runner__stopping_ends_the_sweep_and_every_wait,
+           test_gc_runner__another_process_is_busy_or_waited_for,
+           test_gc_runner__a_file_left_by_the_dead_locks_nothing)

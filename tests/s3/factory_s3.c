@@ -10,13 +10,16 @@
 static int open_with(const char *endpoint, const char *bucket, const char *prefix,
                      enum s3_signature signature, struct backend **out, struct cairn_error *err)
 {
+    static const char *spool;
+    if (!spool)
+        spool = testing_tmpdir();
     struct s3_config config = {.bucket = bucket,
                                .prefix = prefix,
                                .endpoint = endpoint,
                                .region = "us-east-1",
                                .force_path_style = true,
                                .signature = signature,
-                               .spool_dir = testing_tmpdir()};
+                               .spool_dir = spool};
     return backend_s3_open(&config, out, err);
 }
 
