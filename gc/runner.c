@@ -1,5 +1,6 @@
 #include "gc/runner.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -7,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+
+/* A sweep that goes on failing is told of at most this often. */
+#define TELL_NS (600 * NS_PER_S)
 
 enum state { IDLE, RUNNING, STOPPING, ENDED };
 
@@ -24,6 +28,8 @@ struct gc_runner {
     unsigned waiters;
     struct cairn_gc_result progress, last;
     int rc; /* of the last that ended */
+    uint64_t good, failed;
+    int64_t good_ns;
     struct cairn_error err;
 };
 
@@ -47,9 +53,30 @@ static bool next(struct gc_runner *r, bool *dry_run)
     return go;
 }
 
+/* What the thread remembers of sweeps that failed one after the other. */
+struct failures {
+    unsigned n;
+    int64_t told_ns;
+};
+
+static void tell(struct failures *f, int rc, const struct cairn_error *err)
+{
+    int64_t now = clock_monotonic();
+    if (!rc && f->n)
+        log_line(LOG_LEVEL_NOTICE, "sweeps succeed again, after %u that failed", f->n);
+    if (!rc)
+        f->n = 0;
+    /* A sweep that was stopped says nothing of the store. */
+    if (!rc || rc == CAIRN_CANCELLED || (f->n++ && now - f->told_ns < TELL_NS))
+        return;
+    log_line(LOG_LEVEL_WARNING, "%s", err->message);
+    f->told_ns = now;
+}
+
 static void *loop(void *arg)
 {
     struct gc_runner *r = arg;
+    struct failures failures = {0};
     bool dry_run;
     /* On Linux this is the calling thread's: nobody waits for a sweep. */
     (void)setpriority(PRIO_PROCESS, 0, 10);
@@ -59,13 +86,16 @@ static void *loop(void *arg)
         struct cairn_gc_result result;
         struct cairn_error err = {0};
         int rc = cairn_gc(r->store, &op, &r->config, &options, &result, &err);
-        if (rc)
-            log_line(LOG_LEVEL_WARNING, "%s", err.message);
+        tell(&failures, rc, &err);
         pthread_mutex_lock(&r->lock);
         r->rc = rc;
         r->err = err;
         r->progress = r->last = result;
         r->ended = r->sweep;
+        r->good += rc == 0;
+        r->failed += rc != 0;
+        if (!rc && !dry_run)
+            r->good_ns = clock_realtime();
         if (r->state == RUNNING)
             r->state = IDLE;
         pthread_cond_broadcast(&r->changed);
@@ -169,6 +199,9 @@ void gc_runner_status(struct gc_runner *r, struct gc_runner_status *out)
     out->running = r->ended != r->sweep;
     out->dry_run = r->dry_run;
     out->progress = r->progress;
+    out->good = r->good;
+    out->failed = r->failed;
+    out->good_ns = r->good_ns;
     if (r->ended) {
         out->last = r->last;
         out->error_class = r->rc;

@@ -33,6 +33,9 @@ struct gc_runner_status {
     bool dry_run;    /* it is one that changes nothing */
     int error_class; /* how the last one that ended came out */
     char message[CAIRN_ERROR_MESSAGE_MAX];
+    uint64_t good, failed; /* sweeps that ended well, and otherwise, so far; dry runs too */
+    int64_t good_ns;       /* CLOCK_REALTIME of the end of the last good one that was no dry run; 0:
+                            * none yet */
     struct cairn_gc_result progress; /* of the one that runs, so far */
     struct cairn_gc_result last;     /* of the last one that ended; last.phase NULL: none yet */
 };
