@@ -229,13 +229,22 @@ static void take_back(struct job *j, struct ticket *before, const struct cairn_e
         log_line(LOG_LEVEL_WARNING, "%s", ignored.message);
 }
 
+/* Where a backend has no locks, an older state that was stuck must not replace a newer one. */
+static bool is_published_locked(const struct publish_jobs *p, const char *id)
+{
+    for (const struct job *j = p->jobs; j; j = j->next)
+        if (j->phase != JOB_CLAIMED && strcmp(j->ticket.id, id) == 0)
+            return true;
+    return false;
+}
+
 /* Hand a job that is CLAIMED to the lane. */
 static int submit(struct job *j, const struct ticket *t, struct cairn_error *err)
 {
     struct publish_jobs *p = j->p;
     pthread_mutex_lock(&p->lock);
-    bool stop = p->stop;
-    if (!stop) {
+    bool stop = p->stop, taken = is_published_locked(p, t->id);
+    if (!stop && !taken) {
         j->ticket = *t;
         j->phase = JOB_QUEUED;
         j->refs++; /* the lane's */
@@ -245,6 +254,8 @@ static int submit(struct job *j, const struct ticket *t, struct cairn_error *err
     pthread_mutex_unlock(&p->lock);
     if (stop)
         return error_set(err, CAIRN_TRANSIENT, ESHUTDOWN, "the service is being stopped");
+    if (taken)
+        return error_set(err, CAIRN_BUSY, EBUSY, "%s is being published by another request", t->id);
     j->lane_job.run = job_run;
     int rc = lane_submit(p->o.lane, &j->lane_job, err);
     if (!rc)

@@ -62,19 +62,14 @@ static uint64_t *number(struct cairn_publish_result *r, size_t i)
     return (uint64_t *)((char *)r + numbers[i].offset);
 }
 
-static void write_result(struct jsonw *w, const struct ticket *t, bool all)
+static void write_stats(struct jsonw *w, const struct cairn_publish_result *result)
 {
-    struct cairn_publish_result r = t->result;
-    jsonw_object(w, "result");
-    jsonw_str(w, "gen", t->gen);
-    if (r.digest[0] || all)
-        jsonw_str(w, "digest", r.digest);
-    if (!t->recovered) {
-        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-            jsonw_u64(w, numbers[i].name, *number(&r, i));
-        jsonw_bool(w, "unchanged", r.unchanged);
-        jsonw_real(w, "seconds", r.seconds);
-    }
+    struct cairn_publish_result r = *result;
+    jsonw_object(w, "stats");
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        jsonw_u64(w, numbers[i].name, *number(&r, i));
+    jsonw_bool(w, "unchanged", r.unchanged);
+    jsonw_real(w, "seconds", r.seconds);
     jsonw_object_end(w);
 }
 
@@ -103,8 +98,9 @@ static int encode(const struct ticket *t, struct buf *out, struct cairn_error *e
     jsonw_i64(&w, "created_ns", t->created_ns);
     jsonw_i64(&w, "updated_ns", t->updated_ns);
     if (t->state == TICKET_DONE) {
+        jsonw_str(&w, "digest", t->result.digest);
         jsonw_bool(&w, "recovered", t->recovered);
-        write_result(&w, t, true);
+        write_stats(&w, &t->result);
     }
     if (t->state == TICKET_FAILED)
         write_error(&w, &t->error);
@@ -126,14 +122,11 @@ static bool get_result(const struct jval *v, struct ticket *t)
 {
     struct cairn_publish_result *r = &t->result;
     double seconds = 0;
-    if (!jval_bool(jval_get(v, "recovered"), &t->recovered))
-        return false;
-    v = jval_get(v, "result");
     memcpy(r->gen, t->gen, GEN_TEXT);
-    if (!get_text(v, "digest", r->digest, sizeof(r->digest)))
+    if (!jval_bool(jval_get(v, "recovered"), &t->recovered) ||
+        !get_text(v, "digest", r->digest, sizeof(r->digest)))
         return false;
-    if (t->recovered)
-        return true;
+    v = jval_get(v, "stats");
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         int64_t n;
         if (!jval_int(jval_get(v, numbers[i].name), &n) || n < 0)
@@ -324,6 +317,8 @@ void ticket_json(struct jsonw *w, const struct ticket *t)
     jsonw_str(w, "token", t->token);
     jsonw_str(w, "id", t->id);
     jsonw_str(w, "state", state_names[t->state]);
+    if (t->gen[0])
+        jsonw_str(w, "gen", t->gen);
     json_time(w, "created", t->created_ns);
     json_time(w, "updated", t->updated_ns);
     if (t->state == TICKET_RUNNING) {
@@ -331,9 +326,12 @@ void ticket_json(struct jsonw *w, const struct ticket *t)
         jsonw_u64(w, "bytes_total", t->bytes_total);
     }
     if (t->state == TICKET_DONE) {
+        if (t->result.digest[0])
+            jsonw_str(w, "digest", t->result.digest);
         if (t->recovered)
             jsonw_bool(w, "recovered", true);
-        write_result(w, t, false);
+        else
+            write_stats(w, &t->result);
     }
     if (t->state == TICKET_FAILED)
         write_error(w, &t->error);

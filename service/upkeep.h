@@ -1,0 +1,21 @@
+/* What the service does by itself, by the clock: sweeps (which also delete what is over its time),
+ * and clearing away stagings that nobody uses.
+ *
+ *   task    first                                   then                       on
+ *   sweep   within a tenth of the interval, at      each interval, 10 % more   gc_runner's thread
+ *           most a minute                           or less
+ *   tidy    the same                                every ten minutes          a lane
+ *
+ * With records that end by themselves (a TTL), sweeps are at most an hour apart. A task that is due
+ * while it still runs is not begun again, so nothing piles up behind one that hangs; one that fails
+ * is logged when it begins to and at most every ten minutes, and tried again when it is next due.
+ *
+ * Leases end, cached files are evicted and credentials are renewed by threads of the store. */
+#ifndef CAIRN_SERVICE_UPKEEP_H
+#define CAIRN_SERVICE_UPKEEP_H
+
+#include "service/core.h"
+
+extern const struct part upkeep_part;
+
+#endif
