@@ -445,12 +445,19 @@ int flight_run(struct flight_table *t, const char *key, const struct flight_star
     return rc;
 }
 
+/* key itself, or one beneath it. */
+static bool is_beneath(const char *is, const char *key)
+{
+    size_t n = strlen(key);
+    return strncmp(is, key, n) == 0 && (is[n] == 0 || is[n] == '/');
+}
+
 /* A flight of key that began before and must be told, or waited for; with a reference. A QUEUED one
  * ends here. */
 static struct flight *invalidate_one_locked(struct flight_table *t, const char *key, uint64_t seq)
 {
     struct flight *f = t->flights;
-    while (f && (f->seq > seq || strcmp(f->key, key) != 0 || (f->invalid && !f->installing)))
+    while (f && (f->seq > seq || !is_beneath(f->key, key) || (f->invalid && !f->installing)))
         f = f->next;
     if (!f)
         return NULL;

@@ -81,13 +81,13 @@ CAIRN_MUST_CHECK int flight_run(struct flight_table *t, const char *key,
                                 const struct flight_start *start, const struct cairn_op *op,
                                 struct flight_result **out, struct cairn_error *err);
 
-/* What the flights of key begun so far will give is worthless (their subject was deleted or
- * replaced): their callers get transient at once, later callers start a new one, their tokens are
- * fired, and they cannot install any more. Waits, within op, for an install that is under way: on
- * success nothing of theirs will be installed after this returns, so that what was installed before
- * can be taken away. timeout, cancelled: an install may still be under way; the rest is done. No
- * such flight is success. transient, ESHUTDOWN: the table is being freed. Not from inside an
- * install of the same key. */
+/* What the flights of key, and of keys beneath it ("key/…"), begun so far will give is worthless
+ * (their subject was deleted or replaced): their callers get transient at once, later callers start
+ * a new one, their tokens are fired, and they cannot install any more. Waits, within op, for an
+ * install that is under way: on success nothing of theirs will be installed after this returns, so
+ * that what was installed before can be taken away. timeout, cancelled: an install may still be
+ * under way; the rest is done. No such flight is success. transient, ESHUTDOWN: the table is being
+ * freed. Not from inside an install of the same key. */
 CAIRN_MUST_CHECK int flight_table_invalidate(struct flight_table *t, const char *key,
                                              const struct cairn_op *op, struct cairn_error *err);
 

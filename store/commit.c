@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "base/util.h"
+#include "store/shared_fetch.h"
 #include "store/tomb.h"
 
 #include <errno.h>
@@ -182,6 +183,7 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
     struct cairn_error e;
     bool once = !id_is_template(c->id) && !c->committed;
     rc = b->ops->commit(b, c->op, c->id, c->gen, c->meta, c->meta_len, once, &e);
+    shared_fetch_changed(c->store);
     if (rc == CAIRN_BUSY && e.sys_errno == ENOENT) {
         /* A collector took the staged meta, and will take the manifest: this writer was too slow.
          */

@@ -53,6 +53,8 @@ static int open_record(struct cairn_store *store, const struct cairn_op *op, con
     }
     if (!rc)
         rc = take_manifest(r, m, err);
+    if (!rc)
+        rc = keeper_hold(store, id, r->gen, m, &r->hold, err);
     if (rc) {
         cairn_record_close(r);
         return error_wrap(err, "open %s", id);
@@ -78,6 +80,7 @@ void cairn_record_close(struct cairn_record *r)
 {
     if (!r)
         return;
+    keeper_release(r->store, r->hold);
     struct manifest *m = atomic_load(&r->manifest);
     for (uint32_t i = 0; m && r->paths && i < manifest_info(m)->n_files; i++)
         free(r->paths[i]);
@@ -107,6 +110,11 @@ int record_reload(struct cairn_record *r, const struct cairn_op *op, const struc
         return error_set(err, CAIRN_CORRUPT, EIO,
                          "%s, generation %s: a pack that its manifest names is gone", r->id,
                          r->gen);
+    }
+    rc = keeper_hold_more(r->store, r->hold, m, err);
+    if (rc) {
+        manifest_free(m);
+        return rc;
     }
     pthread_mutex_lock(&r->reload_lock);
     struct manifest *mine = m;

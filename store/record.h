@@ -3,7 +3,7 @@
 #define CAIRN_STORE_RECORD_H
 
 #include "store/manifest.h"
-#include "store/store.h"
+#include "store/pin_keeper.h"
 
 #include <stdatomic.h>
 
@@ -15,7 +15,8 @@ struct cairn_record {
     char id[ID_MAX + 1], gen[GEN_TEXT];
     char digest[72]; /* text, "" without one */
     struct buf meta;
-    char **paths; /* owned, terminated copies */
+    char **paths;             /* owned, terminated copies */
+    struct keeper_hold *hold; /* owned: what is held open for long is pinned */
     _Atomic(struct manifest *) manifest;
     pthread_mutex_t reload_lock;
     struct manifest **old; /* guarded by reload_lock, owned */

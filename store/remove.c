@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "store/hold.h"
 #include "store/lock.h"
+#include "store/shared_fetch.h"
 #include "store/tomb.h"
 
 #include <errno.h>
@@ -119,6 +120,7 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
         layout_meta(id, key);
         rc = backend_remove_one(s->backend, op, key, err);
     }
+    shared_fetch_changed(s);
     STEP("remove.meta");
     return rc;
 }
@@ -153,6 +155,7 @@ int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *
         return CAIRN_OK;
     layout_meta(id, key);
     rc = backend_remove_one(s->backend, op, key, err);
+    shared_fetch_changed(s);
     STEP("remove.finish-meta");
     return rc;
 }
@@ -180,5 +183,7 @@ int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *i
     if (!rc)
         rc = remove_record(s, op, id, err);
     b->ops->unlock(b, id, lock);
+    if (!rc)
+        shared_fetch_forget(s, op, id);
     return rc ? error_wrap(err, "delete %s", id) : CAIRN_OK;
 }

@@ -1,9 +1,12 @@
 #include "store/store.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "store/chunk_io.h"
+#include "store/lease.h"
 #include "store/manifest.h"
+#include "store/shared_fetch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -191,6 +194,36 @@ static unsigned worker_count(const struct backend *backend, const struct cairn_c
     return cores < 1 ? 1 : cores > 8 ? 8 : (unsigned)cores;
 }
 
+static int64_t seconds_ns(double seconds)
+{
+    return seconds > 0 ? clock_from_seconds(seconds, 0) : 0;
+}
+
+static int open_shared(struct cairn_store *s, const struct cairn_config *config,
+                       struct cairn_error *err)
+{
+    int rc = gens_open(s->state, s->format.secret, &s->gens, err);
+    if (!rc)
+        rc = lease_table_new(s, &s->leases, err);
+    if (!rc)
+        rc =
+            shared_fetch_new(s, s->gens, seconds_ns(config->fetch_budget_seconds), &s->shared, err);
+    return rc;
+}
+
+/* A fetch to a folder of the caller's own works all the same. */
+static void close_shared(struct cairn_store *s)
+{
+    shared_fetch_free(s->shared);
+    s->shared = NULL;
+    lease_table_clear(s->leases);
+}
+
+static void tick(struct cairn_store *s)
+{
+    (void)cairn_lease_expire(s, NULL);
+}
+
 int store_new(struct backend *backend, const struct cairn_config *config, const struct cairn_op *op,
               struct cairn_store **out, struct cairn_error *err)
 {
@@ -212,6 +245,13 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
     if (!rc && config->state && open_index(s, config->state, &ignored))
         log_line(LOG_LEVEL_WARNING, "working without an index in %s: %s", config->state,
                  ignored.message);
+    if (!rc && s->state && open_shared(s, config, &ignored)) {
+        log_line(LOG_LEVEL_WARNING, "working without shared fetches in %s: %s", config->state,
+                 ignored.message);
+        close_shared(s);
+    }
+    if (!rc) /* last: its thread uses the others */
+        rc = keeper_new(s, seconds_ns(config->generation_grace_seconds), tick, &s->keeper, err);
     if (rc) {
         cairn_close(s);
         return rc;
@@ -224,6 +264,10 @@ void cairn_close(struct cairn_store *s)
 {
     if (!s)
         return;
+    close_shared(s);
+    keeper_free(s->keeper);
+    lease_table_free(s->leases);
+    gens_free(s->gens);
     pool_free(s->pool);
     pool_free(s->io);
     index_close(s->index);

@@ -11,7 +11,11 @@
 #include <pthread.h>
 
 struct chunk_ctx;
+struct gens;
+struct lease_table;
 struct pack_files;
+struct pin_keeper;
+struct shared_fetch;
 
 /* Threads that wait for the disk: an fsync of a pack must not keep a core from hashing. */
 #define STORE_IO_THREADS 4
@@ -21,11 +25,15 @@ struct pack_files;
 struct cairn_store {
     struct backend *backend; /* owned */
     struct store_format format;
-    char *state;              /* owned; private folder of this store's; NULL: none is kept */
-    struct index *index;      /* owned; NULL: none is kept */
-    struct pool *pool;        /* owned; computes */
-    struct pool *io;          /* owned; waits for the disk (seals packs) */
-    struct pack_files *packs; /* owned; open packs of a local backend */
+    char *state;                 /* owned; private folder of this store's; NULL: none is kept */
+    struct index *index;         /* owned; NULL: none is kept */
+    struct pool *pool;           /* owned; computes */
+    struct pool *io;             /* owned; waits for the disk (seals packs) */
+    struct pack_files *packs;    /* owned; open packs of a local backend */
+    struct pin_keeper *keeper;   /* owned */
+    struct gens *gens;           /* owned; materialised generations; NULL, as the next two, where */
+    struct lease_table *leases;  /* owned    there is no state folder, or it cannot be used */
+    struct shared_fetch *shared; /* owned */
     pthread_mutex_t ctx_lock;
     struct chunk_ctx *free_ctx; /* guarded by ctx_lock */
 };
