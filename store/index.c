@@ -205,6 +205,38 @@ int index_lookup(struct index *x, const uint8_t sha[SHA256_LEN], struct chunk *o
                : rc;
 }
 
+struct many {
+    struct index_query *queries;
+    size_t n;
+};
+
+static int lookup_many_in(struct index *x, void *arg, struct cairn_error *err)
+{
+    const struct many *m = arg;
+    for (size_t i = 0; i < m->n; i++) {
+        int rc = find_locked(x, &m->queries[i].chunk, err);
+        m->queries[i].found = rc == CAIRN_OK;
+        if (rc && rc != CAIRN_NOT_FOUND)
+            return rc;
+    }
+    return CAIRN_OK;
+}
+
+static int lookup_many(struct index *x, void *arg, struct cairn_error *err)
+{
+    return index_db_snapshot_locked(x, lookup_many_in, arg, err);
+}
+
+int index_lookup_many(struct index *x, struct index_query *queries, size_t n,
+                      struct cairn_error *err)
+{
+    struct many m = {queries, n};
+    int rc = n ? index_db_call(x, lookup_many, &m, false, err) : CAIRN_OK;
+    for (size_t i = 0; rc && i < n; i++)
+        queries[i].found = false;
+    return rc;
+}
+
 /* ---- Packs ----------------------------------------------------------------------------------- */
 
 struct pack_arg {

@@ -29,6 +29,15 @@ CAIRN_MUST_CHECK int index_set_built(struct index *x, struct cairn_error *err);
 CAIRN_MUST_CHECK int index_lookup(struct index *x, const uint8_t sha[SHA256_LEN], struct chunk *out,
                                   struct cairn_error *err);
 
+/* Look up many chunks at once, which costs less than one after the other: the answers are of one
+ * moment. chunk.sha is what is asked for. An error: none is found. */
+struct index_query {
+    struct chunk chunk;
+    bool found;
+};
+CAIRN_MUST_CHECK int index_lookup_many(struct index *x, struct index_query *queries, size_t n,
+                                       struct cairn_error *err);
+
 /* One transaction. A chunk that is known elsewhere already is left where it was. */
 CAIRN_MUST_CHECK int index_add_pack(struct index *x, const uint8_t pack[PACK_ID_LEN],
                                     const struct pack_entry *entries, uint32_t n,

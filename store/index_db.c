@@ -302,9 +302,10 @@ int index_db_call(struct index *x, index_work *fn, void *arg, bool writes, struc
     return rc;
 }
 
-int index_db_transaction_locked(struct index *x, index_work *fn, void *arg, struct cairn_error *err)
+static int between(struct index *x, enum index_statement begin, index_work *fn, void *arg,
+                   struct cairn_error *err)
 {
-    int rc = index_sql_run_locked(x, INDEX_BEGIN, "beginning", err);
+    int rc = index_sql_run_locked(x, begin, "beginning", err);
     if (rc)
         return rc;
     rc = fn(x, arg, err);
@@ -315,4 +316,14 @@ int index_db_transaction_locked(struct index *x, index_work *fn, void *arg, stru
         index_sql_done(x->statements[INDEX_ROLLBACK]);
     }
     return rc;
+}
+
+int index_db_transaction_locked(struct index *x, index_work *fn, void *arg, struct cairn_error *err)
+{
+    return between(x, INDEX_BEGIN, fn, arg, err);
+}
+
+int index_db_snapshot_locked(struct index *x, index_work *fn, void *arg, struct cairn_error *err)
+{
+    return between(x, INDEX_BEGIN_READ, fn, arg, err);
 }

@@ -1,7 +1,8 @@
 /* What the parts of the chunk index share: index.c (rows and calls), index_db.c (the file: opening,
  * replacing, transactions), index_sql.c (statements, results). Included by these only.
  *
- * One connection, one mutex: a look-up costs a few microseconds, less than hashing its chunk.
+ * One connection, one mutex: a look-up costs a few microseconds, less than hashing its chunk. Many in
+ * one transaction take SQLite's file lock once.
  * SQLite's calls under the mutex are the one exception to "no I/O under a lock".
  *
  * Rows. pack(no, id, n) and chunk(sha, pack, at). Dropping a pack deletes its row in pack only: its
@@ -26,6 +27,7 @@
 
 enum index_statement {
     INDEX_BEGIN,
+    INDEX_BEGIN_READ,
     INDEX_COMMIT,
     INDEX_ROLLBACK,
     INDEX_GET_META,
@@ -94,6 +96,8 @@ int index_db_call(struct index *x, index_work *fn, void *arg, bool writes, struc
 /* Do work in a transaction; undone if it fails. */
 int index_db_transaction_locked(struct index *x, index_work *fn, void *arg,
                                 struct cairn_error *err);
+/* Do work that only reads, all of it on the same state of the file. */
+int index_db_snapshot_locked(struct index *x, index_work *fn, void *arg, struct cairn_error *err);
 void index_db_close_locked(struct index *x);
 
 #endif

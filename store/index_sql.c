@@ -9,6 +9,7 @@
 
 static const char *const statement_sql[INDEX_STATEMENTS] = {
     [INDEX_BEGIN] = "BEGIN IMMEDIATE",
+    [INDEX_BEGIN_READ] = "BEGIN",
     [INDEX_COMMIT] = "COMMIT",
     [INDEX_ROLLBACK] = "ROLLBACK",
     [INDEX_GET_META] = "SELECT value FROM meta WHERE name = ?1",

@@ -23,6 +23,8 @@ struct outcome {
     uint8_t xxh[XXH3_LEN];
     const uint8_t *stored; /* FATE_NEW: in the batch's buffers */
     size_t stored_len;
+    bool has_parent; /* while a worker has it: there is one at the same place, its number */
+    uint32_t parent;
 };
 
 /* Some chunks in a row of one file. Owned by the caller's thread, but by a pool thread between
@@ -38,6 +40,7 @@ struct batch {
     uint64_t reached; /* bytes of the export behind it, for progress */
     uint8_t *plain, *coded, *base;
     struct outcome *out;
+    struct index_query *asked; /* room for one a chunk */
     bool differs;
     int rc;
     struct cairn_error err;
@@ -114,7 +117,6 @@ static size_t read_base(struct batch *b, struct chunk_ctx *ctx, const struct chu
 static int encode(struct batch *b, struct chunk_ctx *ctx, const struct chunk *parent,
                   const uint8_t *plain, size_t len, uint8_t *room, struct outcome *o)
 {
-    o->fate = FATE_NEW;
     o->stored = plain;
     o->stored_len = len;
     o->chunk.loc = (struct chunk_loc){.encoding = CHUNK_RAW, .plain_len = (uint32_t)len};
@@ -142,8 +144,14 @@ static int encode(struct batch *b, struct chunk_ctx *ctx, const struct chunk *pa
     return rc;
 }
 
-static int work_chunk(struct batch *b, struct chunk_ctx *ctx, const struct manifest_file *pf,
-                      uint32_t i, size_t len)
+static size_t chunk_len(const struct batch *b, size_t batch_len, uint32_t i)
+{
+    size_t left = batch_len - (size_t)i * b->in->chunk_size;
+    return left < b->in->chunk_size ? left : b->in->chunk_size;
+}
+
+/* What can be told of a chunk without the index; it is new to all appearances otherwise. */
+static int sift(struct batch *b, const struct manifest_file *pf, uint32_t i, size_t len)
 {
     struct ingest *in = b->in;
     struct outcome *o = &b->out[i];
@@ -154,34 +162,74 @@ static int work_chunk(struct batch *b, struct chunk_ctx *ctx, const struct manif
     }
     hash_xxh3(in->s->format.secret, plain, len, o->xxh);
     struct chunk parent;
-    uint32_t index;
-    bool has_parent = parent_chunk(in, pf, b->first + i, len, &index);
-    if (has_parent) {
-        manifest_chunk(in->opt->parent, index, &parent);
-        if (memcmp(o->xxh, manifest_chunk_xxh(in->opt->parent, index), XXH3_LEN) == 0 &&
+    o->has_parent = parent_chunk(in, pf, b->first + i, len, &o->parent);
+    if (o->has_parent) {
+        manifest_chunk(in->opt->parent, o->parent, &parent);
+        if (memcmp(o->xxh, manifest_chunk_xxh(in->opt->parent, o->parent), XXH3_LEN) == 0 &&
             usable(in, &parent)) {
             o->fate = FATE_KNOWN;
             o->chunk = parent;
             return CAIRN_OK;
         }
     }
+    o->fate = FATE_NEW;
     if (in->opt->compare_only) {
         b->differs = true;
         return CAIRN_OK;
     }
-    int rc = hash_sha256(plain, len, o->chunk.sha, &b->err);
-    if (rc)
-        return rc;
-    struct chunk known;
+    return hash_sha256(plain, len, o->chunk.sha, &b->err);
+}
+
+/* Ask the index for all that look new, at once. What it does not tell is stored again. */
+static void look_up(struct batch *b, size_t batch_len)
+{
+    struct ingest *in = b->in;
     struct cairn_error ignored;
-    if (in->s->index && !index_lookup(in->s->index, o->chunk.sha, &known, &ignored) &&
-        known.loc.plain_len == len && usable(in, &known)) {
-        o->fate = FATE_KNOWN;
-        o->chunk = known;
-        return CAIRN_OK;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->out[i].fate == FATE_NEW)
+            memcpy(b->asked[n++].chunk.sha, b->out[i].chunk.sha, SHA256_LEN);
+    if (!in->s->index || index_lookup_many(in->s->index, b->asked, n, &ignored))
+        return;
+    const struct index_query *q = b->asked;
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct outcome *o = &b->out[i];
+        if (o->fate != FATE_NEW)
+            continue;
+        if (q->found && q->chunk.loc.plain_len == chunk_len(b, batch_len, i) &&
+            usable(in, &q->chunk)) {
+            o->fate = FATE_KNOWN;
+            o->chunk = q->chunk;
+        }
+        q++;
     }
-    uint8_t *room = b->coded + (size_t)i * 2 * codec_bound(in->chunk_size);
-    return encode(b, ctx, has_parent ? &parent : NULL, plain, len, room, o);
+}
+
+static int work_chunks(struct batch *b, struct chunk_ctx *ctx, const struct manifest_file *pf,
+                       size_t len)
+{
+    struct ingest *in = b->in;
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < b->n; i++) {
+        if (atomic_load(&in->stop))
+            return CAIRN_OK;
+        rc = sift(b, pf, i, chunk_len(b, len, i));
+    }
+    if (rc || in->opt->compare_only)
+        return rc;
+    look_up(b, len);
+    for (uint32_t i = 0; !rc && i < b->n && !atomic_load(&in->stop); i++) {
+        struct outcome *o = &b->out[i];
+        struct chunk parent;
+        if (o->fate != FATE_NEW)
+            continue;
+        if (o->has_parent)
+            manifest_chunk(in->opt->parent, o->parent, &parent);
+        rc =
+            encode(b, ctx, o->has_parent ? &parent : NULL, b->plain + (size_t)i * in->chunk_size,
+                   chunk_len(b, len, i), b->coded + (size_t)i * 2 * codec_bound(in->chunk_size), o);
+    }
+    return rc;
 }
 
 static int work_batch(struct batch *b)
@@ -212,10 +260,8 @@ static int work_batch(struct batch *b)
     }
     struct chunk_ctx *ctx = NULL;
     rc = chunk_ctx_get(in->s, &ctx, &b->err);
-    for (uint32_t i = 0; !rc && i < b->n && !atomic_load(&in->stop); i++) {
-        size_t at = (size_t)i * in->chunk_size;
-        rc = work_chunk(b, ctx, pf, i, len - at < in->chunk_size ? len - at : in->chunk_size);
-    }
+    if (!rc)
+        rc = work_chunks(b, ctx, pf, len);
     chunk_ctx_put(in->s, ctx);
     return rc;
 }
@@ -526,11 +572,12 @@ static int allocate(struct ingest *in)
         b->in = in;
         b->plain = malloc(len);
         b->out = calloc(in->batch_max, sizeof(b->out[0]));
+        b->asked = calloc(in->batch_max, sizeof(b->asked[0]));
         b->base = malloc(in->chunk_size);
         /* Room for each chunk encoded with and without its base; untouched pages cost nothing. */
         if (codes)
             b->coded = malloc(in->batch_max * 2 * codec_bound(in->chunk_size));
-        if (!b->plain || !b->out || !b->base || (codes && !b->coded))
+        if (!b->plain || !b->out || !b->asked || !b->base || (codes && !b->coded))
             return error_oom(in->err, "publish");
     }
     int rc = manifest_builder_new(in->chunk_size, &in->result->builder, in->err);
@@ -552,6 +599,7 @@ static void release(struct ingest *in)
         free(b->coded);
         free(b->base);
         free(b->out);
+        free(b->asked);
     }
     for (size_t i = 0; in->fds && i < in->opt->files->n; i++)
         if (in->fds[i] >= 0)

@@ -143,6 +143,35 @@ KIT bool knows(struct index *x, uint64_t no, uint32_t i)
     return true;
 }
 
+/* The same of all of a pack, asked at once. */
+KIT unsigned count_known_at_once(struct index *x, uint64_t no)
+{
+    struct cairn_error err;
+    struct pack_entry e, base;
+    unsigned n = 0;
+    static struct index_query q[N];
+    memset(q, 0xee, sizeof(q));
+    for (uint32_t i = 0; i < N; i++) {
+        entry(no, i, &e);
+        memcpy(q[i].chunk.sha, e.sha, SHA256_LEN);
+        q[i].found = true;
+    }
+    ck_ok(index_lookup_many(x, q, N, &err));
+    for (uint32_t i = 0; i < N; i++) {
+        if (!q[i].found)
+            continue;
+        n++;
+        entry(no, i, &e);
+        ck_assert_mem_eq(q[i].chunk.sha, e.sha, SHA256_LEN);
+        ck_assert(is_loc(&q[i].chunk.loc, no, &e));
+        if (e.encoding == CHUNK_ZSTD_BASE) {
+            entry(no, i - 1, &base);
+            ck_assert(is_loc(&q[i].chunk.base, no, &base));
+        }
+    }
+    return n;
+}
+
 KIT unsigned count_known(struct index *x, uint64_t no)
 {
     unsigned n = 0;

@@ -161,6 +161,29 @@ START_TEST(test_index__a_chunk_whose_base_is_gone_is_not_known)
 }
 END_TEST
 
+START_TEST(test_index__many_at_once_get_the_same_answers)
+{
+    new_path();
+    struct index *x = open_index(store_a);
+    struct cairn_error err;
+    ck_ok(index_lookup_many(x, NULL, 0, &err));
+    ck_assert_uint_eq(count_known_at_once(x, 1), 0);
+    add_ok(x, 1, N / 2);
+    add_ok(x, 2, N);
+    ck_assert_uint_eq(count_known_at_once(x, 1), N / 2);
+    ck_assert_uint_eq(count_known_at_once(x, 2), N);
+    ck_ok(drop(x, 2, &err));
+    ck_assert_uint_eq(count_known_at_once(x, 2), 0);
+    ck_assert_uint_eq(count_known_at_once(x, 1), N / 2);
+    /* Nothing is left open: another connection may write. */
+    struct index *other = open_index(store_a);
+    add_ok(other, 3, N);
+    ck_assert_uint_eq(count_known_at_once(x, 3), N);
+    index_close(other);
+    index_close(x);
+}
+END_TEST
+
 START_TEST(test_index__a_bad_store_id_and_a_missing_folder_are_errors)
 {
     new_path();
@@ -482,6 +505,7 @@ TESTING_MAIN(index, test_index__says_what_it_was_told, test_index__a_known_chunk
              test_index__a_dropped_pack_is_forgotten,
              test_index__dropped_chunks_are_purged_in_the_end,
              test_index__a_chunk_whose_base_is_gone_is_not_known,
+             test_index__many_at_once_get_the_same_answers,
              test_index__a_bad_store_id_and_a_missing_folder_are_errors,
              test_index__processes_share_it, test_index__threads_share_one,
              test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs,
