@@ -1,9 +1,9 @@
 /* What the parts of the chunk index share: index.c (rows and calls), index_db.c (the file: opening,
  * replacing, transactions), index_sql.c (statements, results). Included by these only.
  *
- * One connection, one mutex: a look-up costs a few microseconds, less than hashing its chunk. Many in
- * one transaction take SQLite's file lock once.
- * SQLite's calls under the mutex are the one exception to "no I/O under a lock".
+ * One connection, one mutex: a look-up costs a few microseconds, less than hashing its chunk. Many
+ * in one transaction take SQLite's file lock once. SQLite's calls under the mutex are the one
+ * exception to "no I/O under a lock".
  *
  * Rows. pack(no, id, n) and chunk(sha, pack, at). Dropping a pack deletes its row in pack only: its
  * chunks are then dangling and count as not known; each drop also purges the dangling chunks of
