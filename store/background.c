@@ -101,7 +101,7 @@ static void append_locked(struct background *bg, struct background_file *f)
 
 /* ---- A run ----------------------------------------------------------------------------------- */
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool background_same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
@@ -329,7 +329,7 @@ static struct background_file *new_file(int fd, const char *id, const char *path
 void background_add(struct background *bg, int fd, const char *id, const char *path)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !st.st_nlink ||
         (uint64_t)st.st_blocks * 512 < BACKGROUND_MIN_BYTES)
         return;
     background_forget(bg, &st);
@@ -374,7 +374,7 @@ static struct background_file *take_locked(struct background *bg, const struct s
     *wait = f && f->state == RUNNING;
     if (!f || *wait)
         return NULL;
-    if (f->state == KNOWN && same_file(&f->st, st)) {
+    if (f->state == KNOWN && background_same_file(&f->st, st)) {
         atomic_fetch_add(&f->refs, 1);
         bg->counts.taken++;
         return f;

@@ -55,6 +55,9 @@ struct background_file *background_take(struct background *bg, const struct cair
 const struct manifest *background_manifest(const struct background_file *f);
 void background_put(struct background_file *f); /* NULL is allowed */
 
+/* Whether two looks at a file saw the same one, unchanged as far as its times tell. */
+bool background_same_file(const struct stat *a, const struct stat *b);
+
 /* For tests and metrics. */
 struct background_counts {
     uint64_t added, known, failed, cancelled, taken; /* since the beginning */

@@ -31,6 +31,30 @@ struct staged {
     int lock;
 };
 
+struct staged_prepared {
+    struct manifest *manifest;
+    struct walk files;
+};
+
+void staged_prepared_free(struct staged_prepared *p)
+{
+    if (!p)
+        return;
+    manifest_free(p->manifest);
+    walk_release(&p->files);
+    free(p);
+}
+
+void staged_prepared_freep(struct staged_prepared **p)
+{
+    staged_prepared_free(*p);
+}
+
+const struct manifest *staged_prepared_manifest(const struct staged_prepared *p)
+{
+    return p->manifest;
+}
+
 /* ---- What both halves do --------------------------------------------------------------------- */
 
 static int begin(struct staged *p)
@@ -213,7 +237,7 @@ static int put_root(struct staged *p, const struct manifest *m)
     return rc ? error_wrap(p->err, "writing the manifest") : CAIRN_OK;
 }
 
-static int prepare(struct staged *p, struct manifest **out)
+static int prepare(struct staged *p, struct staged_prepared **out)
 {
     int rc = begin(p);
     if (!rc && !gen_is_valid(p->gen))
@@ -237,12 +261,19 @@ static int prepare(struct staged *p, struct manifest **out)
     if (rc)
         return rc;
     tell(p, m);
-    *out = util_steal(&m);
+    struct staged_prepared *done = malloc(sizeof(*done));
+    if (!done)
+        return error_oom(p->err, "publish");
+    *done = (struct staged_prepared){.manifest = util_steal(&m), .files = p->files};
+    p->files = WALK_INIT;
+    util_closep(&done->files.root);
+    done->files.root = -1;
+    *out = done;
     return CAIRN_OK;
 }
 
 int staged_prepare(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                   const char *gen, const struct staged_export *from, struct manifest **out,
+                   const char *gen, const struct staged_export *from, struct staged_prepared **out,
                    struct cairn_publish_result *result, struct cairn_error *err)
 {
     ERROR_OR_LOCAL(err);
@@ -309,14 +340,33 @@ static int commit_rounds(struct staged *p, const struct staged_commit *c, struct
     return !rc && again ? commit_gave_up(p->err) : rc;
 }
 
+/* What was prepared, if the files are still what they were. */
+static const struct manifest *usable_manifest(const struct staged *p, const struct staged_commit *c)
+{
+    const struct staged_prepared *made = c->prepared;
+    if (!made || !p->from->from)
+        return made ? made->manifest : NULL;
+    if (made->files.n != p->files.n)
+        return NULL;
+    for (size_t i = 0; i < p->files.n; i++) {
+        const struct walk_file *a = &made->files.files[i], *b = &p->files.files[i];
+        if (a->path_len != b->path_len || memcmp(a->path, b->path, a->path_len) != 0 ||
+            !background_same_file(&a->st, &b->st))
+            return NULL;
+    }
+    return made->manifest;
+}
+
 static int commit_locked(struct staged *p, const struct staged_commit *c)
 {
     CLEANUP_MANIFEST struct manifest *own = NULL;
+    const struct manifest *m = usable_manifest(p, c);
     int rc = CAIRN_OK;
-    if (!c->manifest)
+    if (!m) {
         rc = p->from->from ? make_usable_manifest(p, &own)
                            : store_load_manifest(p->s, p->op, p->id, p->gen, &own, p->err);
-    const struct manifest *m = c->manifest ? c->manifest : own;
+        m = own;
+    }
     if (!rc)
         rc = compare(p, m, &p->result->unchanged);
     if (rc)
@@ -349,10 +399,10 @@ static int commit_all(struct staged *p, const struct staged_commit *c)
         rc = gen_of_meta(c->meta, c->meta_len, p->gen, p->err);
     if (!rc && p->from->from)
         rc = meta_check_expected(c->meta, c->meta_len, NULL, 0, &p->files, p->err);
-    if (!rc && c->manifest && strcmp(manifest_info(c->manifest)->gen, p->gen) != 0)
+    if (!rc && c->prepared && strcmp(manifest_info(c->prepared->manifest)->gen, p->gen) != 0)
         rc = error_set(p->err, CAIRN_INVALID, EINVAL,
                        "meta.json names generation %s, not %s, which was prepared", p->gen,
-                       manifest_info(c->manifest)->gen);
+                       manifest_info(c->prepared->manifest)->gen);
     if (!rc)
         rc = lock(p);
     if (rc)

@@ -25,13 +25,20 @@ struct staged_export {
     struct background *background;
 };
 
-/* gen: the name that meta.json will have. *out (owned by the caller) is its manifest. The record
- * committed under id may be this very generation already (result->unchanged): then the export is
- * the same as its export.
- * Errors: as cairn_publish; invalid with EEXIST: gen is committed with another export. */
+/* What was prepared: the manifest, and which files it was made of. Constant; any thread. */
+struct staged_prepared;
+
+void staged_prepared_free(struct staged_prepared *p); /* NULL is allowed */
+void staged_prepared_freep(struct staged_prepared **p);
+#define CLEANUP_STAGED_PREPARED __attribute__((cleanup(staged_prepared_freep)))
+const struct manifest *staged_prepared_manifest(const struct staged_prepared *p);
+
+/* gen: the name that meta.json will have. *out is owned by the caller. The record committed under
+ * id may be this very generation already (result->unchanged): then the export is the same as its
+ * export. Errors: as cairn_publish; invalid with EEXIST: gen is committed with another export. */
 CAIRN_MUST_CHECK int staged_prepare(struct cairn_store *s, const struct cairn_op *op,
                                     const char *id, const char *gen,
-                                    const struct staged_export *from, struct manifest **out,
+                                    const struct staged_export *from, struct staged_prepared **out,
                                     struct cairn_publish_result *result, struct cairn_error *err);
 
 struct staged_commit {
@@ -39,8 +46,9 @@ struct staged_commit {
     size_t meta_len;
     struct staged_export from;
     /* Of staged_prepare, borrowed; NULL: made from from or, without a folder, loaded from the
-     * store, where the generation lies uncommitted or superseded (not_found: it does not). */
-    const struct manifest *manifest;
+     * store, where the generation lies uncommitted or superseded (not_found: it does not). If one
+     * of the files is not what it was then, it is made again, too. */
+    const struct staged_prepared *prepared;
     const uint8_t *digest; /* SHA256_LEN bytes, of the export; NULL: none, or the manifest's own */
 };
 

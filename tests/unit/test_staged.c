@@ -1,0 +1,441 @@
+/* Publishing in two halves, with and without what was chunked in the background. */
+#include "store/staged.h"
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "store/digest.h"
+#include "tests/lib/kit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct cairn_error err;
+static struct kit k;
+static struct cairn_publish_result result;
+
+static const struct kit_options dir_store = {.chunk_size = 65536};
+static const struct kit_options shapes[] = {
+    {.chunk_size = 65536},
+    {.mem = true, .chunk_size = 65536},
+    {.mem = true, .chunk_size = 4096, .no_index = true},
+};
+
+static void gen_of(const char *meta, char gen[GEN_TEXT])
+{
+    ck_ok(gen_of_meta(meta, strlen(meta), gen, &err));
+}
+
+static int prepare(const char *id, const char *name, const char *meta, struct background *bg,
+                   struct staged_prepared **m)
+{
+    char gen[GEN_TEXT];
+    gen_of(meta, gen);
+    struct staged_export from = {.from = kit_path(&k, name, NULL), .background = bg};
+    return staged_prepare(k.s, NULL, id, gen, &from, m, &result, &err);
+}
+
+static int commit(const char *id, const char *name, const char *meta,
+                  const struct staged_prepared *m, const uint8_t *digest)
+{
+    struct staged_commit c = {.meta = meta,
+                              .meta_len = strlen(meta),
+                              .from = {.from = name ? kit_path(&k, name, NULL) : NULL},
+                              .prepared = m,
+                              .digest = digest};
+    return staged_commit(k.s, NULL, id, &c, &result, &err);
+}
+
+/* Add a file of a staged export, and wait until nothing waits. */
+static void chunk(struct background *bg, const char *id, const char *name, const char *path)
+{
+    CLEANUP_FD int fd = open(kit_path(&k, name, path), O_PATH | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    background_add(bg, fd, id, path);
+}
+
+static struct background_counts settled(struct background *bg)
+{
+    struct background_counts c;
+    int64_t until = clock_monotonic() + 60 * NS_PER_S;
+    do {
+        background_counts(bg, &c);
+        ck_assert_int_lt(clock_monotonic(), until);
+        usleep(2000);
+    } while (c.waiting);
+    return c;
+}
+
+static void prepared_is_invisible_and_committed_is_there(const struct kit_options *shape)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    char key[KEY_MAX];
+    kit_start(&k, shape);
+    kit_sample(&k, "one", 1);
+    ck_ok(prepare(CK_A, "one", "{\"a\":1}", NULL, &m));
+    kit_export_key(CK_A, "{\"a\":1}", key);
+    ck_assert(kit_has(&k, key));
+    ck_assert_int_eq(kit_opens(&k, CK_A), CAIRN_NOT_FOUND);
+    ck_ok(commit(CK_A, "one", "{\"a\":1}", m, NULL));
+    ck_assert(!result.unchanged);
+    ck_assert_uint_eq(result.new_chunks, 0);
+    kit_same(&k, CK_A, "one");
+    /* Each half again, as by a caller that did not hear the answer. */
+    CLEANUP_STAGED_PREPARED struct staged_prepared *again = NULL;
+    ck_ok(commit(CK_A, "one", "{\"a\":1}", m, NULL));
+    ck_assert(result.unchanged);
+    ck_ok(prepare(CK_A, "one", "{\"a\":1}", NULL, &again));
+    ck_assert(result.unchanged);
+    kit_verify(&k);
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__prepared_is_invisible_and_committed_is_there)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        prepared_is_invisible_and_committed_is_there(&shapes[i]);
+}
+END_TEST
+
+static void
+a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half(const struct kit_options *shape)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    char key[KEY_MAX];
+    kit_start(&k, shape);
+    kit_sample(&k, "one", 1);
+    /* The process that prepared is gone. */
+    ck_ok(prepare(CK_A, "one", "{\"a\":1}", NULL, &m));
+    ck_ok(commit(CK_A, "one", "{\"a\":1}", NULL, NULL));
+    kit_same(&k, CK_A, "one");
+    /* So is its folder: the generation lies in the store, uncommitted. */
+    CLEANUP_STAGED_PREPARED struct staged_prepared *n = NULL;
+    ck_ok(prepare(CK_B, "one", "{\"b\":1}", NULL, &n));
+    ck_ok(commit(CK_B, NULL, "{\"b\":1}", NULL, NULL));
+    kit_same(&k, CK_B, "one");
+    ck_fails(commit(CK_C, NULL, "{\"c\":1}", NULL, NULL), CAIRN_NOT_FOUND);
+    /* The collector took the manifest between the halves. */
+    CLEANUP_STAGED_PREPARED struct staged_prepared *o = NULL;
+    ck_ok(prepare(CK_C, "one", "{\"c\":1}", NULL, &o));
+    kit_export_key(CK_C, "{\"c\":1}", key);
+    kit_remove(&k, key);
+    ck_ok(commit(CK_C, "one", "{\"c\":1}", o, NULL));
+    kit_same(&k, CK_C, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half(&shapes[i]);
+}
+END_TEST
+
+static void packs_closed_between_the_halves_are_not_referred_to(const struct kit_options *shape)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL, *n = NULL;
+    char key[KEY_MAX];
+    kit_start(&k, shape);
+    kit_sample(&k, "one", 1);
+    for (int from_store = 0; from_store < 2; from_store++) {
+        const char *id = from_store ? CK_B : CK_A, *meta = from_store ? "{\"b\":1}" : "{\"a\":1}";
+        struct staged_prepared **mine = from_store ? &n : &m;
+        ck_ok(prepare(id, "one", meta, NULL, mine));
+        uint8_t old[PACK_ID_LEN];
+        char text[PACK_TEXT];
+        memcpy(old, manifest_pack(staged_prepared_manifest(*mine), 0), PACK_ID_LEN);
+        util_hex(old, PACK_ID_LEN, text);
+        snprintf(key, sizeof(key), LAYOUT_CLOSED "%s", text);
+        kit_put(&k, key, "", 0);
+        ck_ok(commit(id, from_store ? NULL : "one", meta, from_store ? NULL : *mine, NULL));
+        CLEANUP_BUF struct buf got = BUF_INIT(META_MAX);
+        CLEANUP_MANIFEST struct manifest *now = NULL;
+        char gen[GEN_TEXT];
+        ck_ok(store_load(k.s, NULL, id, &got, gen, &now, &err));
+        for (uint32_t i = 0; i < manifest_info(now)->n_packs; i++)
+            ck_assert_int_ne(memcmp(manifest_pack(now, i), old, PACK_ID_LEN), 0);
+        kit_same(&k, id, "one");
+    }
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__packs_closed_between_the_halves_are_not_referred_to)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        packs_closed_between_the_halves_are_not_referred_to(&shapes[i]);
+}
+END_TEST
+
+static void the_digest_of_the_commit_lands_in_the_manifest(const struct kit_options *shape)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    uint8_t digest[SHA256_LEN];
+    char text[DIGEST_TEXT];
+    kit_start(&k, shape);
+    kit_sample(&k, "one", 1);
+    ck_ok(prepare(CK_A, "one", "{\"a\":1}", NULL, &m));
+    testing_fill(digest, sizeof(digest), 3);
+    digest_text(digest, text);
+    uint8_t parsed[SHA256_LEN];
+    ck_assert(staged_digest_parse(text, strlen(text), parsed));
+    ck_assert_mem_eq(parsed, digest, SHA256_LEN);
+    ck_ok(commit(CK_A, "one", "{\"a\":1}", m, parsed));
+    struct cairn_record *r = NULL;
+    struct cairn_record_info info;
+    ck_ok(cairn_record_open(k.s, NULL, CK_A, &r, &err));
+    cairn_record_info(r, &info);
+    ck_assert_str_eq(info.digest, text);
+    cairn_record_close(r);
+    ck_assert(!staged_digest_parse(text, strlen(text) - 1, parsed));
+    ck_assert(!staged_digest_parse("sha256:x", 8, parsed));
+    text[10] = 'G';
+    ck_assert(!staged_digest_parse(text, strlen(text), parsed));
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__the_digest_of_the_commit_lands_in_the_manifest)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        the_digest_of_the_commit_lands_in_the_manifest(&shapes[i]);
+}
+END_TEST
+
+START_TEST(test_staged__what_cannot_be_committed_is_refused)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, &dir_store);
+    kit_sample(&k, "one", 1);
+    kit_sample(&k, "two", 2);
+    ck_ok(kit_publish(&k, CK_A, "one", "{\"a\":1}", NULL, &err));
+    /* A checkpoint is published once; a generation has one export. */
+    ck_fails(prepare(CK_A, "two", "{\"a\":2}", NULL, &m), CAIRN_BUSY);
+    ck_fails(prepare(CK_A, "two", "{\"a\":1}", NULL, &m), CAIRN_INVALID);
+    ck_assert_int_eq(err.sys_errno, EEXIST);
+    kit_same(&k, CK_A, "one");
+    /* What meta.json expects of the export, and is not there. */
+    const char *meta = "{\"cairn_expect\":{\"memory\":5}}";
+    ck_ok(prepare(CK_B, "one", meta, NULL, &m));
+    ck_fails(commit(CK_B, "one", meta, m, NULL), CAIRN_INVALID);
+    ck_fails(commit(CK_B, "one", "{}", m, NULL), CAIRN_INVALID); /* another generation's */
+    ck_assert_int_eq(kit_opens(&k, CK_B), CAIRN_NOT_FOUND);
+    kit_stop(&k);
+}
+END_TEST
+
+START_TEST(test_staged__a_template_goes_back_to_a_generation_that_it_had)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, &dir_store);
+    kit_sample(&k, "one", 1);
+    kit_sample(&k, "two", 2);
+    ck_ok(kit_publish(&k, TP_A, "one", "{\"a\":1}", NULL, &err));
+    ck_ok(prepare(TP_A, "two", "{\"a\":2}", NULL, &m));
+    ck_ok(commit(TP_A, "two", "{\"a\":2}", m, NULL));
+    kit_same(&k, TP_A, "two");
+    ck_assert_str_ne(manifest_info(staged_prepared_manifest(m))->parent_gen, "");
+    ck_ok(commit(TP_A, NULL, "{\"a\":1}", NULL, NULL));
+    kit_same(&k, TP_A, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+END_TEST
+
+static void generations_are_removed_one_by_one(const struct kit_options *shape)
+{
+    char one[GEN_TEXT], two[GEN_TEXT], key[KEY_MAX];
+    kit_start(&k, shape);
+    kit_sample(&k, "one", 1);
+    kit_sample(&k, "two", 2);
+    ck_ok(kit_publish(&k, TP_A, "one", "{\"a\":1}", NULL, &err));
+    ck_ok(kit_publish(&k, TP_A, "two", "{\"a\":2}", NULL, &err));
+    gen_of("{\"a\":1}", one);
+    gen_of("{\"a\":2}", two);
+    ck_ok(staged_remove_generation(k.s, NULL, TP_A, one, &err));
+    ck_ok(staged_remove_generation(k.s, NULL, TP_A, one, &err));
+    kit_export_key(TP_A, "{\"a\":1}", key);
+    ck_assert(!kit_has(&k, key));
+    ck_assert(!kit_has(&k, LAYOUT_TOMB TP_A));
+    kit_same(&k, TP_A, "two");
+    ck_ok(cairn_hold(k.s, NULL, TP_A, &err));
+    ck_fails(staged_remove_generation(k.s, NULL, TP_A, two, &err), CAIRN_BUSY);
+    kit_same(&k, TP_A, "two");
+    ck_ok(cairn_release(k.s, NULL, TP_A, &err));
+    ck_ok(staged_remove_generation(k.s, NULL, TP_A, two, &err));
+    ck_assert(kit_has(&k, LAYOUT_TOMB TP_A));
+    ck_assert_int_eq(kit_opens(&k, TP_A), CAIRN_NOT_FOUND);
+    ck_ok(cairn_delete(k.s, NULL, TP_A, &err));
+    ck_assert_uint_eq(kit_objects(&k, LAYOUT_RECORDS), 0);
+    /* And again the same id: nothing of the removal reaches it. */
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    ck_ok(prepare(TP_A, "two", "{\"a\":2}", NULL, &m));
+    ck_ok(commit(TP_A, "two", "{\"a\":2}", m, NULL));
+    kit_same(&k, TP_A, "two");
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__generations_are_removed_one_by_one)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        generations_are_removed_one_by_one(&shapes[i]);
+}
+END_TEST
+
+/* ---- What was chunked before ----------------------------------------------------------------- */
+
+static void what_the_background_knows_is_not_read_again(const struct kit_options *shape)
+{
+    struct background *bg = NULL;
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, shape);
+    ck_ok(background_new(k.s, &bg, &err));
+    kit_sample(&k, "one", 1);
+    kit_fill(&k, "one", "memory-ranges", 3 * MIB + 5, MIB, 7);
+    kit_truncate(&k, "one", "memory-ranges", 64 * MIB + 1);
+    kit_fill(&k, "one", "nested/b", 2 * MIB, 0, 8);
+    chunk(bg, CK_A, "one", "memory-ranges");
+    chunk(bg, CK_A, "one", "nested/b");
+    chunk(bg, CK_A, "one", "config.json"); /* too small */
+    struct background_counts c = settled(bg);
+    ck_assert_uint_eq(c.known, 2);
+    ck_assert_uint_eq(c.failed, 0);
+    ck_ok(prepare(CK_A, "one", "{}", bg, &m));
+    background_counts(bg, &c);
+    ck_assert_uint_eq(c.taken, 2);
+    ck_assert_uint_lt(result.new_bytes, 2 * MIB); /* what the background left */
+    ck_ok(commit(CK_A, "one", "{}", m, NULL));
+    background_free(bg);
+    kit_same(&k, CK_A, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+
+START_TEST(test_staged__what_the_background_knows_is_not_read_again)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+        what_the_background_knows_is_not_read_again(&shapes[i]);
+}
+END_TEST
+
+START_TEST(test_staged__a_file_changed_since_is_chunked_again)
+{
+    struct background *bg = NULL;
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    struct stat st;
+    kit_start(&k, &dir_store);
+    ck_ok(background_new(k.s, &bg, &err));
+    kit_fill(&k, "one", "said", 2 * MIB, 0, 1);
+    kit_fill(&k, "one", "seen", 2 * MIB, 0, 2);
+    kit_fill(&k, "one", "queued", 2 * MIB, 0, 3);
+    chunk(bg, CK_A, "one", "said");
+    chunk(bg, CK_A, "one", "seen");
+    chunk(bg, CK_A, "one", "queued");
+    settled(bg);
+    /* One whose change the caller tells of, with the same times; one that only its times tell. */
+    ck_assert_int_eq(stat(kit_path(&k, "one", "said"), &st), 0);
+    background_forget(bg, &st);
+    kit_fill(&k, "one", "said", 100, 1000, 4);
+    usleep(20000);
+    kit_fill(&k, "one", "seen", 100, MIB, 5);
+    /* Written to while it is read, or before: whatever comes out is not used. */
+    chunk(bg, CK_A, "one", "queued");
+    ck_assert_int_eq(stat(kit_path(&k, "one", "queued"), &st), 0);
+    background_forget(bg, &st);
+    kit_fill(&k, "one", "queued", 100, MIB, 6);
+    ck_ok(prepare(CK_A, "one", "{}", bg, &m));
+    ck_ok(commit(CK_A, "one", "{}", m, NULL));
+    struct background_counts c = settled(bg);
+    ck_assert_uint_eq(c.taken, 0);
+    background_free(bg);
+    kit_same(&k, CK_A, "one");
+    kit_stop(&k);
+}
+END_TEST
+
+START_TEST(test_staged__what_the_background_stored_may_be_gone)
+{
+    struct background *bg = NULL;
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, &dir_store);
+    ck_ok(background_new(k.s, &bg, &err));
+    kit_fill(&k, "one", "memory", 2 * MIB, 0, 1);
+    chunk(bg, CK_A, "one", "memory");
+    settled(bg);
+    kit_remove(&k, kit_first(&k, LAYOUT_PACKS));
+    ck_ok(prepare(CK_A, "one", "{}", bg, &m));
+    ck_ok(commit(CK_A, "one", "{}", m, NULL));
+    background_free(bg);
+    kit_same(&k, CK_A, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+END_TEST
+
+START_TEST(test_staged__the_background_ends_in_the_middle_of_its_work)
+{
+    struct background *bg = NULL;
+    size_t open_before;
+    kit_start(&k, &dir_store);
+    open_before = kit_descriptors();
+    for (int round = 0; round < 5; round++) {
+        ck_ok(background_new(k.s, &bg, &err));
+        for (int i = 0; i < 4; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "f%d-%d", round, i);
+            kit_fill(&k, "one", name, 4 * MIB, 0, (uint64_t)(round * 10 + i));
+            chunk(bg, TP_A, "one", name);
+        }
+        usleep((useconds_t)round * 3000);
+        background_free(bg);
+    }
+    ck_assert_uint_eq(kit_descriptors(), open_before);
+    ck_ok(kit_publish(&k, TP_A, "one", NULL, NULL, &err));
+    kit_same(&k, TP_A, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+END_TEST
+
+START_TEST(test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
+{
+    struct background *bg = NULL;
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, &(struct kit_options){.mem = true, .faulty = true, .chunk_size = 65536});
+    ck_ok(background_new(k.s, &bg, &err));
+    kit_fill(&k, "one", "memory", 2 * MIB, 0, 1);
+    ck_ok(backend_fault_add(k.s->backend,
+                            &(struct fault_plan){.op = FAULT_UPLOAD_COMMIT,
+                                                 .nth = 1,
+                                                 .times = 2,
+                                                 .error_class = CAIRN_NO_SPACE,
+                                                 .sys_errno = ENOSPC},
+                            &err));
+    chunk(bg, CK_A, "one", "memory");
+    struct background_counts c = settled(bg);
+    ck_assert_uint_eq(c.failed, 1);
+    ck_fails(prepare(CK_A, "one", "{}", bg, &m), CAIRN_NO_SPACE);
+    ck_ok(prepare(CK_A, "one", "{}", bg, &m));
+    ck_ok(commit(CK_A, "one", "{}", m, NULL));
+    background_free(bg);
+    kit_same(&k, CK_A, "one");
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(staged, test_staged__prepared_is_invisible_and_committed_is_there,
+             test_staged__a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half,
+             test_staged__packs_closed_between_the_halves_are_not_referred_to,
+             test_staged__the_digest_of_the_commit_lands_in_the_manifest,
+             test_staged__what_cannot_be_committed_is_refused,
+             test_staged__a_template_goes_back_to_a_generation_that_it_had,
+             test_staged__generations_are_removed_one_by_one,
+             test_staged__what_the_background_knows_is_not_read_again,
+             test_staged__a_file_changed_since_is_chunked_again,
+             test_staged__what_the_background_stored_may_be_gone,
+             test_staged__the_background_ends_in_the_middle_of_its_work,
+             test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
