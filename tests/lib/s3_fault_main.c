@@ -1,11 +1,11 @@
 /* The fault server as a program, for scripts:
  *
  *   s3-fault-server [--port N] [--bucket B] [--keys ACCESS SECRET] [--region R] [--page N]
- * [RULE...]
+ *                   [--log FILE] [RULE...]
  *
  * prints its endpoint, then reads lines: "rule …" adds a rule, "clear" drops them, "stats" prints
- * the counts, "skew N", "region R" and "rotate ACCESS SECRET [TOKEN]" as in s3_fault_server.h. Ends
- * with its standard input. */
+ * the counts, "reset" sets them to zero, "skew N", "region R" and "rotate ACCESS SECRET [TOKEN]" as
+ * in s3_fault_server.h. Ends with its standard input. */
 #include "tests/lib/s3_fault_server.h"
 
 #include <inttypes.h>
@@ -34,6 +34,8 @@ static bool command(struct s3fs *fs, char *line)
         s3fs_clear(fs);
     else if (strcmp(line, "stats") == 0)
         print_stats(fs);
+    else if (strcmp(line, "reset") == 0)
+        s3fs_reset_stats(fs);
     else if (sscanf(line, "skew %127s", a) == 1)
         s3fs_skew(fs, strtoll(a, NULL, 10));
     else if (sscanf(line, "region %127s", a) == 1)
@@ -49,6 +51,7 @@ int main(int argc, char **argv)
 {
     struct s3fs_config config = {.bucket = NULL};
     unsigned page = 1000;
+    const char *log = NULL;
     int i = 1;
     for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         if (strcmp(argv[i], "--port") == 0)
@@ -57,6 +60,8 @@ int main(int argc, char **argv)
             config.bucket = argv[i + 1];
         else if (strcmp(argv[i], "--region") == 0)
             config.region = argv[i + 1];
+        else if (strcmp(argv[i], "--log") == 0)
+            log = argv[i + 1];
         else if (strcmp(argv[i], "--page") == 0)
             page = (unsigned)strtoul(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--keys") == 0 && i + 2 < argc) {
@@ -68,7 +73,7 @@ int main(int argc, char **argv)
         }
     }
     struct s3fs *fs = s3fs_start(&config);
-    if (!fs) {
+    if (!fs || (log && !s3fs_log(fs, log))) {
         perror("s3-fault-server");
         return 1;
     }

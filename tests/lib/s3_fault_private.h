@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
@@ -100,6 +101,7 @@ struct s3fs {
     struct object *objects; /* by key's bytes */
     size_t n, cap;
     struct loop *loop;
+    FILE *log; /* NULL: none */
     char endpoint[64];
     uint16_t port;
 };

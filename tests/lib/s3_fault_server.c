@@ -164,6 +164,20 @@ static void count(struct s3fs *fs, const struct request *r)
         s->delete_++;
 }
 
+static void log_request(const struct s3fs *fs, const struct request *r)
+{
+    char prefix[2048];
+    const char *range = header_of(r, "range");
+    bool list = strcmp(r->method, "GET") == 0 && r->in_bucket && !*r->path;
+    if (!fs->log)
+        return;
+    if (!list || !query_param(r, "prefix", prefix, sizeof(prefix)))
+        snprintf(prefix, sizeof(prefix), "%s", r->path);
+    fprintf(fs->log, "%s %s%s%s\n", list ? "LIST" : r->method, prefix, range ? " " : "",
+            range ? range : "");
+    fflush(fs->log);
+}
+
 /* ---- Answering ------------------------------------------------------------------------------- */
 
 static const char *reason(int status)
@@ -399,6 +413,7 @@ static void on_read(struct bufferevent *bev, void *user)
             bool ok = parse_head(fs, &c->req, head);
             if (ok) {
                 count(fs, &c->req);
+                log_request(fs, &c->req);
                 c->rule = rule_for(fs, &c->req);
             }
             pthread_mutex_unlock(&fs->lock);
@@ -571,6 +586,8 @@ void s3fs_stop(struct s3fs *fs)
         rule_free(r);
     }
     objects_free(fs);
+    if (fs->log)
+        fclose(fs->log);
     pthread_mutex_destroy(&fs->lock);
     free(fs);
 }
@@ -621,6 +638,20 @@ void s3fs_reset_stats(struct s3fs *fs)
     pthread_mutex_lock(&fs->lock);
     fs->stats = (struct s3fs_stats){.open = fs->stats.open};
     pthread_mutex_unlock(&fs->lock);
+}
+
+bool s3fs_log(struct s3fs *fs, const char *path)
+{
+    FILE *f = fopen(path, "ae");
+    if (!f)
+        return false;
+    pthread_mutex_lock(&fs->lock);
+    FILE *was = fs->log;
+    fs->log = f;
+    pthread_mutex_unlock(&fs->lock);
+    if (was)
+        fclose(was);
+    return true;
 }
 
 void s3fs_page_size(struct s3fs *fs, unsigned n)

@@ -70,6 +70,10 @@ void s3fs_rotate(struct s3fs *fs, const char *access_key, const char *secret, co
 /* Requests must be signed for this region, else AuthorizationHeaderMalformed names it. */
 void s3fs_region(struct s3fs *fs, const char *region);
 
+/* Append a line for each request from now on: its method (LIST for a listing), the key or the
+ * listed prefix, and its range. false with errno: the file cannot be opened. */
+bool s3fs_log(struct s3fs *fs, const char *path);
+
 /* Look at and change what is stored, behind the protocol. */
 void s3fs_store(struct s3fs *fs, const char *key, const void *data, uint64_t len);
 bool s3fs_has(struct s3fs *fs, const char *key);
