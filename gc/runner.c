@@ -16,11 +16,11 @@ enum state { IDLE, RUNNING, STOPPING, ENDED };
 
 struct gc_runner {
     struct cairn_store *store;     /* borrowed, constant */
-    struct cairn_gc_config config; /* constant */
     struct cairn_cancel *cancel;   /* owned, constant */
     pthread_t thread;              /* constant */
     pthread_mutex_t lock;          /* guards all below */
     pthread_cond_t changed;        /* state, sweep, ended, waiters */
+    struct cairn_gc_config config;
     enum state state;
     bool dry_run;   /* of the sweep that runs */
     uint64_t sweep; /* begun */
@@ -42,13 +42,14 @@ static void progress(void *ctx, const struct cairn_gc_result *so_far)
 }
 
 /* Until there is something to do; false: the runner is being freed. */
-static bool next(struct gc_runner *r, bool *dry_run)
+static bool next(struct gc_runner *r, bool *dry_run, struct cairn_gc_config *config)
 {
     pthread_mutex_lock(&r->lock);
     while (r->state == IDLE)
         pthread_cond_wait(&r->changed, &r->lock);
     bool go = r->state == RUNNING;
     *dry_run = r->dry_run;
+    *config = r->config;
     pthread_mutex_unlock(&r->lock);
     return go;
 }
@@ -78,14 +79,15 @@ static void *loop(void *arg)
     struct gc_runner *r = arg;
     struct failures failures = {0};
     bool dry_run;
+    struct cairn_gc_config config;
     /* On Linux this is the calling thread's: nobody waits for a sweep. */
     (void)setpriority(PRIO_PROCESS, 0, 10);
-    while (next(r, &dry_run)) {
+    while (next(r, &dry_run, &config)) {
         struct cairn_gc_options options = {.dry_run = dry_run, .progress = progress, .ctx = r};
         struct cairn_op op = {.deadline_ns = CAIRN_NO_DEADLINE, .cancel = r->cancel};
         struct cairn_gc_result result;
         struct cairn_error err = {0};
-        int rc = cairn_gc(r->store, &op, &r->config, &options, &result, &err);
+        int rc = cairn_gc(r->store, &op, &config, &options, &result, &err);
         tell(&failures, rc, &err);
         pthread_mutex_lock(&r->lock);
         r->rc = rc;
@@ -160,6 +162,13 @@ void gc_runner_free(struct gc_runner *r)
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     free(r);
+}
+
+void gc_runner_configure(struct gc_runner *r, const struct cairn_gc_config *config)
+{
+    pthread_mutex_lock(&r->lock);
+    r->config = *config;
+    pthread_mutex_unlock(&r->lock);
 }
 
 static int shut_down(struct cairn_error *err)

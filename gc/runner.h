@@ -22,6 +22,9 @@ CAIRN_MUST_CHECK int gc_runner_new(struct cairn_store *store, const struct cairn
  * afterwards; waits that run come back with transient, ESHUTDOWN. */
 void gc_runner_free(struct gc_runner *r);
 
+/* From the next sweep on. */
+void gc_runner_configure(struct gc_runner *r, const struct cairn_gc_config *config);
+
 /* Start a sweep, or join the one that runs (dry_run is then that one's, and joined is set, which
  * may be NULL). *sweep: its number, from 1. Never waits. transient, ESHUTDOWN: being freed. */
 CAIRN_MUST_CHECK int gc_runner_start(struct gc_runner *r, bool dry_run, uint64_t *sweep,

@@ -1,7 +1,7 @@
 /* The inside of the service that its parts build on.
  *
  * A *part* is a piece of the service with a life of its own: the staging folders, the leases, the
- * timers. The table of parts is in core.c; its order is the order of starting, and stopping is the
+ * timers. The table of parts is in parts.c; its order is the order of starting, and stopping is the
  * other way round. */
 #ifndef CAIRN_SERVICE_CORE_H
 #define CAIRN_SERVICE_CORE_H
@@ -41,11 +41,19 @@ struct lane *service_lane(struct service *s, enum lane_id id);
 struct loop *service_loop(struct service *s);
 struct gc_runner *service_runner(struct service *s);
 struct metrics *service_metrics(struct service *s);
+/* Loop thread only: a reload may change it. */
 const struct cairn_gc_config *service_gc_config(struct service *s);
 /* Thread-safe: a copy. */
 void service_settings_get(struct service *s, struct service_settings *out);
 /* self of a part (an extern const struct part of its header); for handlers. NULL: not started. */
 void *service_part(struct service *s, const struct part *part);
+
+struct server *service_server(struct service *s);
+const char *service_store_name(struct service *s);
+int64_t service_started_ns(struct service *s); /* CLOCK_REALTIME */
+bool service_is_stopping(struct service *s);   /* loop thread */
+/* What the parts add to the metrics. Loop thread. */
+void service_parts_text(struct service *s, struct metrics_text *out);
 
 /* To be called by a part that is no longer busy, from any thread: draining looks again. */
 void service_wake(struct service *s);

@@ -37,6 +37,10 @@ void lane_free(struct lane *lane);
  */
 CAIRN_MUST_CHECK int lane_submit(struct lane *lane, struct lane_job *job, struct cairn_error *err);
 
+/* The same, however many wait: for what gives something back. */
+CAIRN_MUST_CHECK int lane_submit_always(struct lane *lane, struct lane_job *job,
+                                        struct cairn_error *err);
+
 /* For metrics. */
 struct lane_load {
     unsigned threads, running, queued;

@@ -36,4 +36,12 @@ void histogram_add(struct histogram *h, int64_t ns);
 void metrics_histogram(struct metrics_text *t, const char *name, const char *labels,
                        const struct histogram *h);
 
+/* What the core counts: requests. */
+struct metrics;
+CAIRN_MUST_CHECK int metrics_new(struct metrics **out, struct cairn_error *err);
+void metrics_free(struct metrics *m);
+/* route: index in routes, -1: none. Thread-safe. */
+void metrics_request(struct metrics *m, int route, int status, int64_t ns);
+void metrics_requests_text(struct metrics *m, struct metrics_text *t);
+
 #endif

@@ -42,7 +42,8 @@ struct request {
     char id[ID_MAX + 1];     /* {id} of the route, checked; "" without one */
     const char *rest;        /* {rest} or {path} of the route, decoded; "" without one */
     const struct jval *body; /* a JSON object; NULL: no body was sent. Of routes with max_body */
-    const char *if_none_match, *range; /* headers; NULL without one */
+    char *query;             /* as sent; NULL without one; request_query takes it apart */
+    const char *if_none_match, *range, *if_range; /* headers; NULL without one */
     struct peer peer;
     struct cairn_op op;
     int64_t begin_ns; /* CLOCK_MONOTONIC, when its head was complete */
@@ -66,8 +67,9 @@ struct response {
     struct buf headers;         /* by response_header */
     struct buf body;            /* JSON; a line feed is added */
     struct body_source *source; /* in place of body; transferred */
-    /* Called once, on a lane, if the answer did not reach the client's socket whole, e.g. to give
-     * back a lease nobody knows of; not called if it did. May be NULL. */
+    bool keep_open; /* this connection is never closed for idleness: something hangs on it */
+    /* Called once, on a lane, if the answer did not reach the client's socket whole (or the handler
+     * failed), e.g. to give back a lease nobody knows of; not called if it did. May be NULL. */
     void (*lost)(void *ctx);
     /* Called once, on the loop or a lane, when the answer is over, after lost; e.g. free. */
     void (*done)(void *ctx);
@@ -106,9 +108,9 @@ struct field {
  * empty one. */
 CAIRN_MUST_CHECK int request_fields(const struct request *r, const struct field *fields, size_t n,
                                     struct cairn_error *err);
-/* The same of the query (a name twice is invalid). request_fields and request_query are both called
- * by every handler that may see one: routes without either refuse a body or query themselves. */
-CAIRN_MUST_CHECK int request_query(const struct request *r, const struct field *fields, size_t n,
+/* The same of the query, once (a name twice is invalid). A body or a query that comes to a route
+ * that takes none is refused before its handler is called. */
+CAIRN_MUST_CHECK int request_query(struct request *r, const struct field *fields, size_t n,
                                    struct cairn_error *err);
 
 /* Shorten r->op to seconds from now (negative: leave it). */

@@ -12,8 +12,8 @@
 struct route {
     enum http_method method; /* HTTP_GET also answers HEAD */
     /* Components: literal, {id} (a record id, checked), {rest} (one component), {path} (all that
-     * follow, at least one). All are percent-decoded one by one, so that %2F is a byte of a name;
-     * empty, "." and ".." components, and NUL bytes are refused. */
+     * follow, at least one). They are percent-decoded; empty, "." and ".." components and NUL bytes
+     * are refused, before and after decoding. */
     const char *pattern;
     const char *name; /* in logs and metrics */
     enum lane_id lane;
@@ -25,6 +25,13 @@ struct route {
 
 extern const struct route routes[];
 extern const unsigned n_routes;
+
+/* Find the route of a path (terminated, without its query; decoded in place) and fill r->route, id,
+ * rest and method. Returns 0, or the HTTP status to refuse it with (400, 404, 405) with *err; for
+ * 405, allow lists the methods there are. */
+#define ROUTE_ALLOW_MAX 64
+int route_find(enum http_method method, char *path, struct request *r, char allow[ROUTE_ALLOW_MAX],
+               struct cairn_error *err);
 
 /* records.c */
 int records_list(struct request *r, struct response *out, struct cairn_error *err);

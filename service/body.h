@@ -1,0 +1,14 @@
+/* The JSON body of a request. */
+#ifndef CAIRN_SERVICE_BODY_H
+#define CAIRN_SERVICE_BODY_H
+
+#include "base/jval.h"
+
+#include <stddef.h>
+
+/* Parse text, which may be changed, into an object; *out is NULL for no bytes or only white space.
+ * Numbers too large for their type become the largest there is of it, instead of a syntax error.
+ * Errors: invalid (no JSON, no object, nested deeper than 32), internal. */
+CAIRN_MUST_CHECK int body_parse(char *text, size_t len, struct jval **out, struct cairn_error *err);
+
+#endif

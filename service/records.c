@@ -1,0 +1,190 @@
+/* Records: a page of them, one, its meta, its end. */
+#include "base/util.h"
+#include "service/core.h"
+#include "service/etag.h"
+#include "service/route.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void close_record(struct cairn_record **record)
+{
+    cairn_record_close(*record);
+}
+#define CLEANUP_RECORD __attribute__((cleanup(close_record)))
+
+#define PAGE     1000
+#define PAGE_MAX 10000
+
+struct page {
+    struct jsonw *w;
+    uint64_t left;
+    char last[ID_MAX + 1];
+    bool more;
+};
+
+static void json_entry(struct jsonw *w, const struct cairn_list_entry *e)
+{
+    jsonw_object(w, NULL);
+    jsonw_str(w, "id", e->id);
+    if (e->error_class) {
+        jsonw_object(w, "error");
+        jsonw_str(w, "class", cairn_class_name(e->error_class));
+        jsonw_str(w, "message", e->error_message);
+        jsonw_object_end(w);
+    } else {
+        jsonw_str(w, "gen", e->gen);
+        response_json_time(w, "created", e->created_ns);
+        jsonw_u64(w, "logical_bytes", e->logical_bytes);
+        jsonw_u64(w, "stored_bytes", e->stored_bytes);
+        jsonw_u64(w, "files", e->files);
+        if (*e->digest)
+            jsonw_str(w, "digest", e->digest);
+    }
+    if (e->held)
+        jsonw_bool(w, "held", true);
+    jsonw_object_end(w);
+}
+
+static int one_entry(void *ctx, const struct cairn_list_entry *e)
+{
+    struct page *p = ctx;
+    if (!p->left) {
+        p->more = true;
+        return 1;
+    }
+    p->left--;
+    snprintf(p->last, sizeof(p->last), "%s", e->id);
+    json_entry(p->w, e);
+    return p->w->rc;
+}
+
+int records_list(struct request *r, struct response *out, struct cairn_error *err)
+{
+    const char *prefix = NULL, *after = NULL;
+    uint64_t limit = PAGE;
+    const struct field fields[] = {{"prefix", FIELD_TEXT, &prefix, false},
+                                   {"after", FIELD_TEXT, &after, false},
+                                   {"limit", FIELD_COUNT, &limit, false}};
+    int rc = request_query(r, fields, ARRAY_SIZE(fields), err);
+    if (rc)
+        return rc;
+    if (limit < 1)
+        return error_set(err, CAIRN_INVALID, EINVAL, "\"limit\" must be at least 1");
+    struct jsonw w = RESPONSE_JSON(out, err);
+    struct page page = {.w = &w, .left = limit < PAGE_MAX ? limit : PAGE_MAX};
+    /* One more than the page holds tells whether there is another. */
+    struct cairn_list_options options = {.prefix = prefix, .after = after, .limit = page.left + 1};
+    jsonw_object(&w, NULL);
+    jsonw_array(&w, "records");
+    rc = cairn_list(service_store(r->service), &r->op, &options, one_entry, &page, err);
+    if (rc)
+        return rc;
+    jsonw_array_end(&w);
+    if (page.more)
+        jsonw_str(&w, "next", page.last);
+    else
+        jsonw_null(&w, "next");
+    jsonw_object_end(&w);
+    return jsonw_end(&w);
+}
+
+static void json_meta(struct jsonw *w, const struct cairn_record_info *info)
+{
+    struct cairn_error ignored;
+    CLEANUP_JVAL struct jval *parsed = NULL;
+    if (jval_parse(info->meta, info->meta_len, &parsed, &ignored) == CAIRN_OK)
+        jsonw_raw(w, "meta_json", info->meta, info->meta_len);
+    response_json_bytes(w, "meta", info->meta, info->meta_len);
+}
+
+static void json_files(struct jsonw *w, const struct cairn_record *record, uint64_t n)
+{
+    jsonw_array(w, "files");
+    for (uint64_t i = 0; i < n && !w->rc; i++) {
+        struct cairn_file file;
+        cairn_record_file(record, i, &file);
+        jsonw_object(w, NULL);
+        response_json_bytes(w, "path", file.path, strlen(file.path));
+        jsonw_u64(w, "size", file.size);
+        jsonw_u64(w, "data_bytes", file.data_bytes);
+        jsonw_object_end(w);
+    }
+    jsonw_array_end(w);
+}
+
+static int json_record(struct jsonw *w, const struct cairn_record *record)
+{
+    struct cairn_record_info info;
+    cairn_record_info(record, &info);
+    jsonw_object(w, NULL);
+    jsonw_str(w, "id", info.id);
+    jsonw_str(w, "gen", info.gen);
+    response_json_time(w, "created", info.created_ns);
+    if (*info.parent_id) {
+        jsonw_object(w, "parent");
+        jsonw_str(w, "id", info.parent_id);
+        jsonw_str(w, "gen", info.parent_gen);
+        jsonw_object_end(w);
+    }
+    if (*info.digest)
+        jsonw_str(w, "digest", info.digest);
+    jsonw_u64(w, "logical_bytes", info.logical_bytes);
+    jsonw_u64(w, "data_bytes", info.data_bytes);
+    jsonw_u64(w, "stored_bytes", info.stored_bytes);
+    jsonw_u64(w, "chunks", info.chunks);
+    json_meta(w, &info);
+    json_files(w, record, info.files);
+    jsonw_object_end(w);
+    return jsonw_end(w);
+}
+
+/* True: the client has this generation already, and the answer says so. */
+static int tag(const struct request *r, const char *gen, struct response *out, bool *known,
+               struct cairn_error *err)
+{
+    *known = etag_matches(r->if_none_match, gen);
+    if (*known)
+        out->status = 304;
+    return response_header(out, err, "ETag", "\"%s\"", gen);
+}
+
+int records_show(struct request *r, struct response *out, struct cairn_error *err)
+{
+    CLEANUP_RECORD struct cairn_record *record = NULL;
+    struct cairn_record_info info;
+    bool known;
+    int rc = cairn_record_open(service_store(r->service), &r->op, r->id, &record, err);
+    if (rc)
+        return rc;
+    cairn_record_info(record, &info);
+    rc = tag(r, info.gen, out, &known, err);
+    if (rc || known)
+        return rc;
+    struct jsonw w = RESPONSE_JSON(out, err);
+    return json_record(&w, record);
+}
+
+int records_meta(struct request *r, struct response *out, struct cairn_error *err)
+{
+    CLEANUP_RECORD struct cairn_record *record = NULL;
+    struct cairn_record_info info;
+    bool known;
+    /* Not meta.json alone: without its export there is no such record. */
+    int rc = cairn_record_open(service_store(r->service), &r->op, r->id, &record, err);
+    if (rc)
+        return rc;
+    cairn_record_info(record, &info);
+    out->content_type = "application/octet-stream";
+    rc = tag(r, info.gen, out, &known, err);
+    return rc || known ? rc : buf_add(&out->body, info.meta, info.meta_len, err);
+}
+
+int records_delete(struct request *r, struct response *out, struct cairn_error *err)
+{
+    int rc = cairn_delete(service_store(r->service), &r->op, r->id, err);
+    if (!rc)
+        out->status = 204;
+    return rc;
+}
