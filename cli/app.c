@@ -44,6 +44,8 @@ struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3
         .state = app->paths.state,
         .workers = (unsigned)(workers->given ? workers->number : (uint64_t)app->config.workers),
         .s3 = s3,
+        .fetch_budget_seconds = (double)app->config.fetch_budget_seconds,
+        .generation_grace_seconds = (double)app->config.generation_grace_seconds,
     };
 }
 

@@ -41,6 +41,8 @@ bool app_flag(const struct app *app, enum option o);
 
 /* What the library needs to know of where things are. */
 struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3);
+/* The collector's times. */
+struct cairn_gc_config app_gc_config(const struct config *c); /* gc.c */
 /* Open the store into app->store. */
 CAIRN_MUST_CHECK int app_open(struct app *app, struct cairn_error *err);
 /* The same for a writer: a default store that is not there is made. */

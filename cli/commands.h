@@ -22,6 +22,7 @@ int command_hold(struct app *app, struct cairn_error *err);
 int command_release(struct app *app, struct cairn_error *err);
 int command_verify(struct app *app, struct cairn_error *err); /* check.c */
 int command_stats(struct app *app, struct cairn_error *err);
-int command_gc(struct app *app, struct cairn_error *err); /* gc.c */
+int command_gc(struct app *app, struct cairn_error *err);    /* gc.c */
+int command_serve(struct app *app, struct cairn_error *err); /* serve.c */
 
 #endif

@@ -14,7 +14,7 @@ static int64_t seconds(int64_t s)
     return s < 0 ? -1 : s > INT64_MAX / NS_PER_S ? INT64_MAX : s * NS_PER_S;
 }
 
-static struct cairn_gc_config gc_config(const struct config *c)
+struct cairn_gc_config app_gc_config(const struct config *c)
 {
     struct cairn_gc_config out;
     cairn_gc_config_init(&out);
@@ -152,7 +152,7 @@ int command_gc(struct app *app, struct cairn_error *err)
     if (rc)
         return rc;
     struct printer p = {.app = app, .dry_run = app_flag(app, OPTION_DRY_RUN)};
-    struct cairn_gc_config config = gc_config(&app->config);
+    struct cairn_gc_config config = app_gc_config(&app->config);
     struct cairn_gc_options options = {.dry_run = p.dry_run,
                                        .wait = app_flag(app, OPTION_WAIT),
                                        .progress = show_progress,

@@ -67,6 +67,8 @@ static const struct definition definitions[OPTION_COUNT_] = {
                              .help = "build the chunk index anew from the packs"},
     [OPTION_DRY_RUN] = {"dry-run", 0, KIND_FLAG,
                         .help = "change nothing; say what would be done, and why"},
+    [OPTION_LISTEN] = {"listen", 0, KIND_TEXT, "SOCKET",
+                       .help = "path of the socket (default: cairn.sock in the state folder)"},
     [OPTION_WAIT] = {"wait", 0, KIND_FLAG, .help = "wait while another process does the same"},
 };
 

@@ -37,6 +37,7 @@ enum option {
     OPTION_REPAIR_INDEX,
     OPTION_DRY_RUN,
     OPTION_WAIT,
+    OPTION_LISTEN,
     OPTION_COUNT_,
 };
 

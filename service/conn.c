@@ -370,7 +370,7 @@ static void take_head(struct conn *c, struct evbuffer *in, size_t head_len)
     c->server->load.bytes_in += head_len;
     if (status) {
         exchange_refuse(ex, status, &err);
-        if (*allow)
+        if (status == 405)
             (void)!response_header(&ex->response, NULL, "Allow", "%s", allow);
         set_state(c, CONN_RUN);
         conn_send(c);

@@ -1,0 +1,139 @@
+/* serve. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "cli/signals.h"
+#include "service/journal.h"
+#include "service/service.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A configuration as the service wants it, with the texts that it points to. */
+struct reading {
+    struct config config;
+    struct paths paths;
+    char *state, *listen;
+};
+
+static void reading_release(struct reading *r)
+{
+    config_release(&r->config);
+    paths_release(&r->paths);
+    free(r->state);
+    free(r->listen);
+    *r = (struct reading){0};
+    config_init(&r->config);
+}
+
+struct serving {
+    struct app *app;
+    struct reading now; /* of the last reload */
+};
+
+static int64_t seconds(int64_t s)
+{
+    return s > INT64_MAX / NS_PER_S ? INT64_MAX : s * NS_PER_S;
+}
+
+static int log_level(const struct app *app, const struct config *c)
+{
+    return app->quiet ? LOG_LEVEL_ERROR : c->log_level;
+}
+
+/* The socket: --listen, the configuration's, or one in the state folder. */
+static int find_listen(const struct app *app, const struct config *c, const char *state, char **out,
+                       struct cairn_error *err)
+{
+    const char *given = app_text(app, OPTION_LISTEN);
+    if (!given)
+        given = c->listen;
+    int n = given && *given != '/' ? -2
+            : given                ? asprintf(out, "%s", given)
+                                   : asprintf(out, "%s/cairn.sock", state);
+    if (n == -2)
+        return error_set(err, CAIRN_INVALID, EINVAL, "--listen: the path must be absolute");
+    if (n < 0) {
+        *out = NULL;
+        return error_oom(err, "path");
+    }
+    return CAIRN_OK;
+}
+
+static int fill(const struct app *app, const struct config *c, const struct paths *paths,
+                char **state, char **listen, struct service_config *out, struct cairn_error *err)
+{
+    int rc = files_canonical(paths->state, state, err);
+    if (!rc)
+        rc = find_listen(app, c, *state, listen, err);
+    if (rc)
+        return rc;
+    out->store_name = paths->store;
+    out->state = *state;
+    out->listen = *listen;
+    out->listen_mode = (mode_t)c->listen_mode;
+    out->listen_group = c->listen_group;
+    out->gc = app_gc_config(c);
+    out->settings.log_level = log_level(app, c);
+    out->settings.drain_ns = seconds(c->drain_seconds);
+    out->settings.sweep_interval_ns = seconds(c->sweep_interval_seconds);
+    out->settings.fetch_budget_ns = seconds(c->fetch_budget_seconds);
+    return CAIRN_OK;
+}
+
+static int reload(void *ctx, struct service_config *out, struct cairn_error *err)
+{
+    struct serving *s = ctx;
+    struct reading next = {0};
+    struct cairn_op op;
+    config_init(&next.config);
+    cairn_op_init(&op, 10, NULL); /* a configuration that is a pipe */
+    int rc = paths_config(&s->app->options, &op, &next.config, err);
+    if (!rc)
+        rc = paths_find(&s->app->options, &next.config, &next.paths, err);
+    if (!rc)
+        rc = fill(s->app, &next.config, &next.paths, &next.state, &next.listen, out, err);
+    if (rc) {
+        reading_release(&next);
+        return rc;
+    }
+    reading_release(&s->now);
+    s->now = next;
+    return CAIRN_OK;
+}
+
+static int serve(const struct service_config *config, struct cairn_error *err)
+{
+    struct service *service = NULL;
+    int rc = service_new(config, &service, err);
+    if (rc)
+        return rc;
+    rc = service_run(service, err);
+    service_free(service);
+    return rc;
+}
+
+int command_serve(struct app *app, struct cairn_error *err)
+{
+    CLEANUP_FREE char *state = NULL;
+    CLEANUP_FREE char *listen = NULL;
+    journal_start((enum log_level)log_level(app, &app->config));
+    int rc = app_open_or_init(app, err);
+    if (rc)
+        return rc;
+    struct serving s = {.app = app};
+    config_init(&s.now.config);
+    struct service_config config = {.store = app->store, .reload = reload, .reload_ctx = &s};
+    service_settings_init(&config.settings);
+    rc = fill(app, &app->config, &app->paths, &state, &listen, &config, err);
+    /* From here on the service takes the signals; one that came before ends it before it begins. */
+    signals_stop();
+    if (!rc)
+        rc = op_check(&app->op, "serve", err);
+    if (!rc)
+        rc = serve(&config, err);
+    reading_release(&s.now);
+    return rc;
+}
