@@ -13,6 +13,7 @@
 #include "store/lock.h"
 #include "store/meta.h"
 #include "store/relocate.h"
+#include "store/shared_fetch.h"
 #include "store/tomb.h"
 
 #include <errno.h>
@@ -224,13 +225,32 @@ static int make_usable_manifest(struct staged *p, struct manifest **out)
 
 /* ---- Prepare --------------------------------------------------------------------------------- */
 
+/* Bytes of a generation never change, also if it is superseded and somebody reads it still. */
+static int check_what_is_there(struct staged *p, const struct manifest *m)
+{
+    CLEANUP_MANIFEST struct manifest *old = NULL;
+    struct cairn_error e;
+    int rc = store_load_manifest(p->s, p->op, p->id, p->gen, &old, &e);
+    if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
+        return CAIRN_OK;
+    if (rc)
+        return error_set(p->err, rc, e.sys_errno, "%s", e.message);
+    if (manifest_same_export(old, m))
+        return CAIRN_OK;
+    return error_set(p->err, CAIRN_INVALID, ENOTEMPTY,
+                     "generation %s lies in the store with another export: remove that first",
+                     p->gen);
+}
+
 static int put_root(struct staged *p, const struct manifest *m)
 {
     char key[KEY_MAX];
     size_t len;
     const uint8_t *data = manifest_bytes(m, &len);
     layout_export(p->id, p->gen, key);
-    int rc = commit_before(p->s, p->op, p->id, p->err);
+    int rc = check_what_is_there(p, m);
+    if (!rc)
+        rc = commit_before(p->s, p->op, p->id, p->err);
     if (!rc)
         rc = p->s->backend->ops->put(p->s->backend, p->op, key, data, len, p->err);
     STEP("staged.prepared");
@@ -443,7 +463,7 @@ static int bury(struct cairn_store *s, const struct cairn_op *op, const char *id
 }
 
 static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                         const char *gen, struct cairn_error *err)
+                         const char *gen, bool committed_too, struct cairn_error *err)
 {
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     char current[GEN_TEXT], export[KEY_MAX], staged[KEY_MAX];
@@ -451,20 +471,24 @@ static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const
     int rc = store_get_meta(s, op, id, &meta, current, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
-    rc = !rc && strcmp(current, gen) == 0 ? bury(s, op, id, gen, err) : CAIRN_OK;
+    bool committed = !rc && strcmp(current, gen) == 0;
+    if (committed && !committed_too)
+        return CAIRN_OK;
+    rc = committed ? bury(s, op, id, gen, err) : CAIRN_OK;
     STEP("staged.buried");
     if (rc)
         return rc;
     layout_export(id, gen, export);
     layout_staged(id, gen, staged);
     const char *const keys[] = {staged, export};
-    return s->backend->ops->remove(s->backend, op, keys, ARRAY_SIZE(keys), NULL, err);
+    rc = s->backend->ops->remove(s->backend, op, keys, ARRAY_SIZE(keys), NULL, err);
+    shared_fetch_changed(s);
+    return rc;
 }
 
-int staged_remove_generation(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                             const char *gen, struct cairn_error *err)
+static int remove_generation(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                             const char *gen, bool committed_too, struct cairn_error *err)
 {
-    ERROR_OR_LOCAL(err);
     int lock = -1;
     int rc = id_check(id, err);
     if (!rc && !gen_is_valid(gen))
@@ -477,9 +501,23 @@ int staged_remove_generation(struct cairn_store *s, const struct cairn_op *op, c
         rc = lock_record(s, op, id, &lock, err);
     if (rc)
         return error_wrap(err, "remove a generation of %s", id_is_valid(id) ? id : "a record");
-    rc = remove_locked(s, op, id, gen, err);
+    rc = remove_locked(s, op, id, gen, committed_too, err);
     s->backend->ops->unlock(s->backend, id, lock);
     return rc ? error_wrap(err, "remove %s of %s", gen, id) : CAIRN_OK;
+}
+
+int staged_remove_generation(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                             const char *gen, struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    return remove_generation(s, op, id, gen, true, err);
+}
+
+int staged_drop(struct cairn_store *s, const struct cairn_op *op, const char *id, const char *gen,
+                struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    return remove_generation(s, op, id, gen, false, err);
 }
 
 /* ---- Digests --------------------------------------------------------------------------------- */

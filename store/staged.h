@@ -35,7 +35,8 @@ const struct manifest *staged_prepared_manifest(const struct staged_prepared *p)
 
 /* gen: the name that meta.json will have. *out is owned by the caller. The record committed under
  * id may be this very generation already (result->unchanged): then the export is the same as its
- * export. Errors: as cairn_publish; invalid with EEXIST: gen is committed with another export. */
+ * export. Errors: as cairn_publish; invalid with EEXIST: gen is committed with another export;
+ * invalid with ENOTEMPTY: it lies in the store with another one, superseded or uncommitted. */
 CAIRN_MUST_CHECK int staged_prepare(struct cairn_store *s, const struct cairn_op *op,
                                     const char *id, const char *gen,
                                     const struct staged_export *from, struct staged_prepared **out,
@@ -66,6 +67,10 @@ CAIRN_MUST_CHECK int staged_commit(struct cairn_store *s, const struct cairn_op 
 CAIRN_MUST_CHECK int staged_remove_generation(struct cairn_store *s, const struct cairn_op *op,
                                               const char *id, const char *gen,
                                               struct cairn_error *err);
+
+/* Take back what staged_prepare made visible, if it was not committed since. */
+CAIRN_MUST_CHECK int staged_drop(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                                 const char *gen, struct cairn_error *err);
 
 /* "sha256:" and 64 hex digits, with or without a line feed at the end; false: it is none. */
 bool staged_digest_parse(const char *text, size_t len, uint8_t digest[SHA256_LEN]);

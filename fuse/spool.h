@@ -1,0 +1,136 @@
+/* The inside of the spool: everything on the mount that is not committed, kept in a private folder
+ * on a real file system and behaving as that does.
+ *
+ *   <state>/<store id>/mount/lock     held (flock) as long as the spool is in use
+ *                           /tree/    what the mount's root shows of it: <id>-<n>.tmp/…, and
+ *                                     <id>/ for what lies in a record and is not committed
+ *                           /times/   an empty file for each mtime that was set on what the store
+ *                                     holds: <id>:<name>, with that very mtime
+ *                           /trash/   trees that are being deleted
+ *
+ * An inode of the spool is the file itself (an O_PATH descriptor), found by device and number;
+ * since the descriptor keeps the number from being used again, the key is unambiguous. Handles are
+ * descriptors of their own. So an unlinked file stays readable while it is open, as everywhere.
+ *
+ * Names of the spool are told to the kernel with a time-out of zero: a commit replaces what lies
+ * behind <id>/export-<gen> and <id>/meta.json without a word to the kernel. */
+#ifndef CAIRN_FUSE_SPOOL_H
+#define CAIRN_FUSE_SPOOL_H
+
+#include "fuse/ops.h"
+#include "store/background.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct fuse_entry_param;
+struct hidden;
+struct prepared_list;
+
+#define SPOOL_ATTR_SECONDS 1.0
+
+/* Constant once made, but what synchronises itself. */
+struct spool {
+    int lock, tree, times, trash; /* descriptors, owned */
+    char *tree_path;              /* as /proc/self/fd shows it; owned */
+    size_t tree_len;
+    struct background *background;  /* owned */
+    struct hidden *hidden;          /* owned; spool_hidden.h */
+    struct prepared_list *prepared; /* owned; spool_publish.c */
+    atomic_uint trash_no;
+};
+
+struct spool_inode {
+    int fd; /* O_PATH, owned */
+    dev_t dev;
+    ino_t real;
+    atomic_uint writers; /* handles that can write */
+};
+
+/* A handle of an open file; fi->fh. */
+struct spool_handle {
+    int fd;
+    bool writes;
+};
+
+/* ---- Nodes ----------------------------------------------------------------------------------- */
+
+/* The folder that dir is in the spool: SPOOL itself, ROOT the tree, RECORD its folder, which is
+ * made if make is set. *fd is owned by the caller. Errno; ENOENT: the spool has none. */
+int spool_folder(struct mount *m, const struct inode *dir, bool make, int *fd);
+/* The inode of what fd (O_PATH, transferred) is, looked up once more, and its attributes. Errno. */
+int spool_node(struct mount *m, int fd, struct inode **out, struct stat *st);
+/* The same of name in folder. */
+int spool_node_at(struct mount *m, int folder, const char *name, struct inode **out,
+                  struct stat *st);
+int spool_stat(const struct inode *i, struct stat *st); /* errno; st_ino is the mount's */
+uint64_t spool_number(dev_t dev, ino_t real);
+/* Answer with an entry; its lookup is given back if nobody hears it. */
+void spool_reply_entry(struct mount *m, struct fuse_req *req, struct inode *i,
+                       const struct stat *st);
+void spool_fill_entry(const struct mount *m, const struct inode *i, const struct stat *st,
+                      struct fuse_entry_param *e);
+/* What was made by root in somebody's name belongs to that one. Errno. */
+int spool_give_to_caller(struct fuse_req *req, int folder, const char *name);
+/* "/proc/self/fd/<fd>": reaches what an O_PATH descriptor stands for. */
+#define SPOOL_FD_PATH 32
+const char *spool_fd_path(int fd, char out[SPOOL_FD_PATH]);
+
+/* ---- Chunking in the background -------------------------------------------------------------- */
+
+/* The last who could write to fd's file is gone. If it lies in the export of a staging, it is
+ * chunked. */
+void spool_written(struct mount *m, int fd);
+void spool_about_to_change(struct mount *m, int fd);
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+enum spool_name {
+    SPOOL_NAME_OTHER,
+    SPOOL_NAME_META,   /* meta.json */
+    SPOOL_NAME_EXPORT, /* export-<gen> */
+    SPOOL_NAME_DIGEST, /* digest-<gen> */
+};
+/* What a name in a record's folder stands for; gen is filled for EXPORT and DIGEST. */
+enum spool_name spool_name_of(const char *name, char gen[GEN_TEXT]);
+
+/* ---- Stamps, trash --------------------------------------------------------------------------- */
+
+/* Errno. */
+int spool_set_stamp(struct spool *s, const char *id, const char *name,
+                    const struct timespec *mtime);
+void spool_drop_stamp(struct spool *s, const char *id, const char *name);
+/* All of the record's. */
+void spool_drop_stamps(struct spool *s, const char *id);
+/* Those of generations that are gone. Never fails: what stays is looked at the next time. */
+void spool_prune_stamps(struct mount *m, const struct cairn_op *op, const char *id);
+
+/* Move name of folder out of the way in one step. Errno. */
+int spool_discard(struct spool *s, int folder, const char *name);
+/* Delete what was discarded. Never fails: what stays is deleted at the next start. */
+void spool_empty_trash(struct spool *s);
+
+/* ---- Publishing and removing (spool_publish.c, spool_remove.c) ------------------------------- */
+
+/* Both answer req. folder: a descriptor of the source's folder, transferred. */
+void spool_publish_export(struct mount *m, struct fuse_req *req, int folder, const char *name,
+                          const char *id, const char *gen);
+void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const char *name,
+                        const char *id);
+/* export-<gen> was removed from the spool: nobody means to commit it any more. Answers req. */
+void spool_unpublish(struct mount *m, struct fuse_req *req, const char *id, const char *gen);
+/* What a mount that was killed right after a commit left behind; what it left of removals. Asks the
+ * store for some seconds at most; what it cannot find out stays. */
+void spool_recover(struct mount *m, struct spool *s);
+CAIRN_MUST_CHECK int prepared_list_new(struct prepared_list **out, struct cairn_error *err);
+void prepared_list_free(struct prepared_list *l); /* NULL is allowed */
+void prepared_list_drop(struct prepared_list *l, const char *id, const char *gen);
+
+/* dir is ROOT (name is an id), RECORD, EXPORT or SUBDIR, name not in the spool. All answer req. */
+void spool_remove_committed_file(struct mount *m, struct fuse_req *req, const struct inode *dir,
+                                 const char *name);
+void spool_remove_committed_folder(struct mount *m, struct fuse_req *req, const struct inode *dir,
+                                   const char *name);
+void spool_remove_record(struct mount *m, struct fuse_req *req, const char *id);
+
+#endif

@@ -1,0 +1,261 @@
+#define FUSE_USE_VERSION 314
+#include "base/log.h"
+#include "base/util.h"
+#include "fuse/spool.h"
+#include "fuse/spool_hidden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <string.h>
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+/* Answer with what was just made; take it away if that fails. */
+static void reply_made(struct mount *m, struct fuse_req *req, int folder, const char *name,
+                       int flag)
+{
+    struct inode *i;
+    struct stat st;
+    int e = spool_give_to_caller(req, folder, name);
+    if (!e)
+        e = spool_node_at(m, folder, name, &i, &st);
+    if (e) {
+        (void)unlinkat(folder, name, flag);
+        fuse_reply_err(req, e);
+        return;
+    }
+    spool_reply_entry(m, req, i, &st);
+}
+
+/* The shell of a record. Its attributes are those of any record's folder. */
+static void make_record(struct mount *m, struct fuse_req *req, const char *id)
+{
+    struct stat st;
+    if (mkdirat(m->spool->tree, id, 0700) != 0 ||
+        fstatat(m->spool->tree, id, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        fuse_reply_err(req, errno);
+        return;
+    }
+    struct inode *i = inode_record(m, id);
+    if (!i) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    hidden_drop(m->spool->hidden, id, "");
+    st.st_ino = i->ino;
+    st.st_mode = S_IFDIR | 0750;
+    st.st_uid = m->uid;
+    st.st_gid = m->gid;
+    struct fuse_entry_param e;
+    spool_fill_entry(m, i, &st, &e);
+    e.attr_timeout = 0;
+    if (fuse_reply_entry(req, &e) != 0)
+        inode_forget(m, i, 1);
+}
+
+void spool_mkdir(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name,
+                 mode_t mode)
+{
+    CLEANUP_FD int folder = -1;
+    if (dir->kind == INODE_ROOT && id_is_valid(name)) {
+        make_record(m, req, name);
+        return;
+    }
+    int e = spool_folder(m, dir, true, &folder);
+    if (!e && mkdirat(folder, name, mode & 07777) != 0)
+        e = errno;
+    if (e)
+        fuse_reply_err(req, e);
+    else
+        reply_made(m, req, folder, name, AT_REMOVEDIR);
+}
+
+/* meta.json comes by being renamed, and the root holds folders only. */
+static bool is_refused(const struct inode *dir, const char *name)
+{
+    char gen[GEN_TEXT];
+    return (dir->kind == INODE_RECORD && spool_name_of(name, gen) == SPOOL_NAME_META) ||
+           (dir->kind == INODE_ROOT && id_is_valid(name));
+}
+
+void spool_mknod(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name,
+                 mode_t mode, dev_t rdev)
+{
+    CLEANUP_FD int folder = -1;
+    if (S_ISCHR(mode) || S_ISBLK(mode) || is_refused(dir, name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    int e = spool_folder(m, dir, true, &folder);
+    if (!e && mknodat(folder, name, mode, rdev) != 0)
+        e = errno;
+    if (e)
+        fuse_reply_err(req, e);
+    else
+        reply_made(m, req, folder, name, 0);
+}
+
+void spool_symlink(struct mount *m, struct fuse_req *req, const char *target, struct inode *dir,
+                   const char *name)
+{
+    CLEANUP_FD int folder = -1;
+    if (is_refused(dir, name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    int e = spool_folder(m, dir, true, &folder);
+    if (!e && symlinkat(target, folder, name) != 0)
+        e = errno;
+    if (e)
+        fuse_reply_err(req, e);
+    else
+        reply_made(m, req, folder, name, 0);
+}
+
+void spool_readlink(struct mount *m, struct fuse_req *req, struct inode *i)
+{
+    (void)m;
+    char target[4096];
+    ssize_t n = readlinkat(i->spool->fd, "", target, sizeof(target) - 1);
+    if (n < 0) {
+        fuse_reply_err(req, errno == ENOENT ? EINVAL : errno);
+        return;
+    }
+    target[n] = 0;
+    fuse_reply_readlink(req, target);
+}
+
+void spool_link(struct mount *m, struct fuse_req *req, struct inode *i, struct inode *dir,
+                const char *name)
+{
+    CLEANUP_FD int folder = -1;
+    char path[SPOOL_FD_PATH];
+    if (is_refused(dir, name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    int e = spool_folder(m, dir, true, &folder);
+    if (!e &&
+        linkat(AT_FDCWD, spool_fd_path(i->spool->fd, path), folder, name, AT_SYMLINK_FOLLOW) != 0)
+        e = errno;
+    struct inode *same;
+    struct stat st;
+    if (!e)
+        e = spool_node_at(m, folder, name, &same, &st);
+    if (e)
+        fuse_reply_err(req, e);
+    else
+        spool_reply_entry(m, req, same, &st);
+}
+
+/* ---- Removing -------------------------------------------------------------------------------- */
+
+/* A digest that is taken away is away, whether the store has one of that name too or not. */
+static int after_unlink(struct mount *m, const struct inode *dir, const char *name)
+{
+    char gen[GEN_TEXT];
+    if (dir->kind != INODE_RECORD || spool_name_of(name, gen) != SPOOL_NAME_DIGEST)
+        return 0;
+    return hidden_add(m->spool->hidden, dir->id, name);
+}
+
+void spool_unlink(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name)
+{
+    CLEANUP_FD int folder = -1;
+    struct stat st;
+    int e = spool_folder(m, dir, false, &folder);
+    if (!e && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        e = errno;
+    if (e == ENOENT && dir->kind != INODE_SPOOL && dir->kind != INODE_ROOT) {
+        spool_remove_committed_file(m, req, dir, name);
+        return;
+    }
+    if (!e && S_ISREG(st.st_mode) && st.st_nlink == 1)
+        background_forget(m->spool->background, &st);
+    if (!e && unlinkat(folder, name, 0) != 0)
+        e = errno;
+    fuse_reply_err(req, e ? e : after_unlink(m, dir, name));
+}
+
+void spool_rmdir(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name)
+{
+    CLEANUP_FD int folder = -1;
+    if (dir->kind == INODE_ROOT && id_is_valid(name)) {
+        spool_remove_record(m, req, name);
+        return;
+    }
+    char gen[GEN_TEXT];
+    int e = spool_folder(m, dir, false, &folder);
+    if (!e && unlinkat(folder, name, AT_REMOVEDIR) != 0)
+        e = errno;
+    if (e == ENOENT && dir->kind != INODE_SPOOL && dir->kind != INODE_ROOT)
+        spool_remove_committed_folder(m, req, dir, name);
+    else if (!e && dir->kind == INODE_RECORD && spool_name_of(name, gen) == SPOOL_NAME_EXPORT)
+        spool_unpublish(m, req, dir->id, gen);
+    else
+        fuse_reply_err(req, e);
+}
+
+/* ---- Listing --------------------------------------------------------------------------------- */
+
+void spool_opendir(struct mount *m, struct fuse_req *req, struct inode *dir,
+                   struct fuse_file_info *fi)
+{
+    struct cairn_error err;
+    struct dirlist *list = calloc(1, sizeof(*list));
+    int rc = list ? spool_list(m, dir, list, &err) : error_oom(&err, "listing");
+    if (!rc) {
+        fi->fh = (uintptr_t)list;
+        if (fuse_reply_open(req, fi) == 0)
+            return;
+    } else {
+        fuse_reply_err(req, cairn_error_errno(&err));
+    }
+    if (list)
+        dirlist_release(list);
+    free(list);
+}
+
+void spool_readdir(struct mount *m, struct fuse_req *req, struct inode *dir, size_t size,
+                   uint64_t off, struct fuse_file_info *fi)
+{
+    struct dirlist *list = (struct dirlist *)(uintptr_t)fi->fh;
+    struct cairn_error err;
+    /* From the start again (rewinddir): what is there now. */
+    if (off == 0) {
+        dirlist_release(list);
+        int rc = spool_list(m, dir, list, &err);
+        if (rc) {
+            fuse_reply_err(req, cairn_error_errno(&err));
+            return;
+        }
+    }
+    dirlist_reply(list, req, size, off, dir->ino);
+}
+
+void spool_fsyncdir(struct mount *m, struct fuse_req *req, struct inode *dir, bool data_only,
+                    struct fuse_file_info *fi)
+{
+    (void)data_only;
+    (void)fi;
+    CLEANUP_FD int folder = -1;
+    int e = spool_folder(m, dir, false, &folder);
+    if (e) {
+        fuse_reply_err(req, e == ENOENT ? 0 : e);
+        return;
+    }
+    CLEANUP_FD int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fuse_reply_err(req, fd < 0 || fsync(fd) != 0 ? errno : 0);
+}
+
+void spool_releasedir(struct mount *m, struct fuse_req *req, struct inode *dir,
+                      struct fuse_file_info *fi)
+{
+    (void)m;
+    (void)dir;
+    struct dirlist *list = (struct dirlist *)(uintptr_t)fi->fh;
+    dirlist_release(list);
+    free(list);
+    fuse_reply_err(req, 0);
+}

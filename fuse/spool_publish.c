@@ -1,0 +1,365 @@
+/* The two renames that publish: <staging>/export to <id>/export-<gen>, and meta.json.tmp over
+ * meta.json. What was published stays in the spool, under its new name, until it is committed: so
+ * everything here can be done again by the same call, also by the next mount after a crash. */
+#define FUSE_USE_VERSION 314
+#include "base/log.h"
+#include "base/util.h"
+#include "fuse/records.h"
+#include "fuse/spool.h"
+#include "fuse/spool_hidden.h"
+#include "fuse/task.h"
+#include "store/digest.h"
+#include "store/staged.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORT_NAME_MAX (7 + GEN_TEXT)
+
+/* ---- What was prepared and is not committed -------------------------------------------------- */
+
+/* More are forgotten, the oldest first: their commit makes them again. */
+#define PREPARED_MAX 64
+
+struct prepared_item {
+    char id[ID_MAX + 1], gen[GEN_TEXT];
+    struct staged_prepared *prepared; /* owned */
+    struct prepared_item *next;
+};
+
+struct prepared_list {
+    pthread_mutex_t lock;
+    struct prepared_item *first; /* newest first; guarded by lock */
+    size_t n;
+};
+
+int prepared_list_new(struct prepared_list **out, struct cairn_error *err)
+{
+    struct prepared_list *l = calloc(1, sizeof(*l));
+    if (!l)
+        return error_oom(err, "what is being published");
+    pthread_mutex_init(&l->lock, NULL);
+    *out = l;
+    return CAIRN_OK;
+}
+
+static void free_item(struct prepared_item *p)
+{
+    if (p)
+        staged_prepared_free(p->prepared);
+    free(p);
+}
+
+static void free_itemp(struct prepared_item **p)
+{
+    free_item(*p);
+}
+
+void prepared_list_free(struct prepared_list *l)
+{
+    if (!l)
+        return;
+    while (l->first) {
+        struct prepared_item *p = l->first;
+        l->first = p->next;
+        free_item(p);
+    }
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+/* Out of the list, and the caller's; NULL: there is none. */
+static struct prepared_item *take(struct prepared_list *l, const char *id, const char *gen)
+{
+    pthread_mutex_lock(&l->lock);
+    struct prepared_item **at = &l->first;
+    while (*at && (strcmp((*at)->id, id) != 0 || strcmp((*at)->gen, gen) != 0))
+        at = &(*at)->next;
+    struct prepared_item *found = *at;
+    if (found) {
+        *at = found->next;
+        l->n--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return found;
+}
+
+void prepared_list_drop(struct prepared_list *l, const char *id, const char *gen)
+{
+    free_item(take(l, id, gen));
+}
+
+/* item is transferred. */
+static void put(struct prepared_list *l, struct prepared_item *item)
+{
+    free_item(take(l, item->id, item->gen));
+    struct prepared_item *drop = NULL;
+    pthread_mutex_lock(&l->lock);
+    item->next = l->first;
+    l->first = item;
+    if (++l->n > PREPARED_MAX) {
+        struct prepared_item **at = &l->first;
+        while ((*at)->next)
+            at = &(*at)->next;
+        drop = *at;
+        *at = NULL;
+        l->n--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    free_item(drop);
+}
+
+/* ---- The export ------------------------------------------------------------------------------ */
+
+struct publish {
+    int folder; /* of the source, owned */
+    char name[256], id[ID_MAX + 1], gen[GEN_TEXT];
+};
+
+static struct publish *new_publish(int folder, const char *name, const char *id, const char *gen)
+{
+    struct publish *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->folder = folder;
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    memcpy(p->id, id, strlen(id) + 1);
+    memcpy(p->gen, gen, strlen(gen) + 1);
+    return p;
+}
+
+static void export_name(const char *gen, char out[EXPORT_NAME_MAX])
+{
+    snprintf(out, EXPORT_NAME_MAX, "export-%s", gen);
+}
+
+static int open_record(struct spool *s, const char *id, int *fd)
+{
+    if (mkdirat(s->tree, id, 0700) != 0 && errno != EEXIST)
+        return errno;
+    *fd = openat(s->tree, id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return *fd < 0 ? errno : 0;
+}
+
+/* A folder that is there and not empty cannot be replaced by a rename. */
+static int check_target(int record, const char *name)
+{
+    struct stat st;
+    if (fstatat(record, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? 0 : errno;
+    if (!S_ISDIR(st.st_mode))
+        return ENOTDIR;
+    /* One without anything in it would do; it has to go to be known as such. */
+    return unlinkat(record, name, AT_REMOVEDIR) == 0 ? 0 : errno;
+}
+
+static int prepare(struct mount *m, const struct cairn_op *op, const struct publish *p, int source,
+                   struct prepared_item *item)
+{
+    char path[SPOOL_FD_PATH], what[128];
+    struct cairn_error err;
+    struct cairn_publish_result result;
+    struct staged_export from = {.from = spool_fd_path(source, path),
+                                 .background = m->spool->background};
+    if (!staged_prepare(m->store, op, p->id, p->gen, &from, &item->prepared, &result, &err))
+        return 0;
+    snprintf(what, sizeof(what), "publishing export-%s of %s", p->gen, p->id);
+    return task_errno(m, what, &err);
+}
+
+static int publish_export(struct mount *m, const struct cairn_op *op, const struct publish *p)
+{
+    struct spool *s = m->spool;
+    CLEANUP_FD int record = -1;
+    char target[EXPORT_NAME_MAX];
+    export_name(p->gen, target);
+    CLEANUP_FD int source =
+        openat(p->folder, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (source < 0)
+        return errno;
+    int e = open_record(s, p->id, &record);
+    if (!e)
+        e = check_target(record, target);
+    if (e)
+        return e;
+    __attribute__((cleanup(free_itemp))) struct prepared_item *item = calloc(1, sizeof(*item));
+    if (!item)
+        return ENOMEM;
+    memcpy(item->id, p->id, sizeof(item->id));
+    memcpy(item->gen, p->gen, sizeof(item->gen));
+    e = prepare(m, op, p, source, item);
+    if (!e && renameat2(p->folder, p->name, record, target, RENAME_NOREPLACE) != 0)
+        e = errno;
+    if (e)
+        return e;
+    put(s->prepared, util_steal(&item));
+    hidden_drop(s->hidden, p->id, target);
+    spool_drop_stamp(s, p->id, target);
+    records_changed(m, p->id);
+    return 0;
+}
+
+static void export_task(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
+{
+    struct publish *p = arg;
+    CLEANUP_FD int folder = p->folder;
+    fuse_reply_err(req, publish_export(m, op, p));
+}
+
+void spool_publish_export(struct mount *m, struct fuse_req *req, int folder, const char *name,
+                          const char *id, const char *gen)
+{
+    struct publish *p = new_publish(folder, name, id, gen);
+    if (!p) {
+        close(folder);
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    task_run(m, LANE_PUBLISH, req, export_task, p);
+}
+
+/* ---- meta.json ------------------------------------------------------------------------------- */
+
+/* A whole small file of the spool. Errno; EFBIG: it has more than max bytes. */
+static int read_small(int folder, const char *name, size_t max, struct buf *out)
+{
+    struct stat st;
+    struct cairn_error ignored;
+    CLEANUP_FD int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return errno;
+    if (!S_ISREG(st.st_mode))
+        return EINVAL;
+    if ((uint64_t)st.st_size > max)
+        return EFBIG;
+    CLEANUP_FREE char *data = malloc((size_t)st.st_size + 1);
+    if (!data)
+        return ENOMEM;
+    ssize_t n = util_pread_full(fd, data, (size_t)st.st_size, 0);
+    if (n < 0)
+        return errno;
+    return buf_add(out, data, (size_t)n, &ignored) ? ENOMEM : 0;
+}
+
+/* The digest that was written beside the export; *has: there is one. */
+static int read_digest(const struct publish *p, int record, uint8_t digest[SHA256_LEN], bool *has)
+{
+    char name[EXPORT_NAME_MAX];
+    CLEANUP_BUF struct buf text = BUF_INIT(DIGEST_TEXT);
+    snprintf(name, sizeof(name), "digest-%s", p->gen);
+    *has = false;
+    int e = record < 0 ? ENOENT : read_small(record, name, DIGEST_TEXT, &text);
+    if (e == ENOENT)
+        return 0;
+    if (!e && !staged_digest_parse((const char *)text.data, text.len, digest))
+        e = EINVAL;
+    if (e)
+        log_line(LOG_LEVEL_WARNING, "mount: publishing %s: %s is no digest", p->id, name);
+    *has = !e;
+    return e;
+}
+
+static int commit(struct mount *m, const struct cairn_op *op, const struct publish *p,
+                  const struct buf *meta, int export, const uint8_t *digest)
+{
+    char path[SPOOL_FD_PATH], what[128];
+    struct cairn_error err;
+    struct cairn_publish_result result;
+    struct prepared_list *l = m->spool->prepared;
+    struct prepared_item *item = take(l, p->id, p->gen);
+    struct staged_commit c = {
+        .meta = meta->data,
+        .meta_len = meta->len,
+        .from = {.from = export < 0 ? NULL : spool_fd_path(export, path),
+                 .background = m->spool->background},
+        .prepared = item ? item->prepared : NULL,
+        .digest = digest,
+    };
+    int rc = staged_commit(m->store, op, p->id, &c, &result, &err);
+    if (!rc) {
+        free_item(item);
+        return 0;
+    }
+    if (item)
+        put(l, item);
+    snprintf(what, sizeof(what), "committing meta.json of %s", p->id);
+    int e = task_errno(m, what, &err);
+    /* To whoever renames, ENOENT is the source's. */
+    return rc == CAIRN_NOT_FOUND ? EINVAL : e;
+}
+
+/* It is the store's from here on: nothing of it is needed in the spool any more. */
+static void clean(struct mount *m, const struct publish *p, int record)
+{
+    struct spool *s = m->spool;
+    char name[EXPORT_NAME_MAX];
+    hidden_drop(s->hidden, p->id, "");
+    records_changed(m, p->id);
+    (void)unlinkat(p->folder, p->name, 0);
+    if (record < 0)
+        return;
+    (void)unlinkat(record, "meta.json", 0); /* of a removal that was not finished */
+    snprintf(name, sizeof(name), "digest-%s", p->gen);
+    (void)unlinkat(record, name, 0);
+    export_name(p->gen, name);
+    int e = spool_discard(s, record, name);
+    if (e && e != ENOENT)
+        log_line(LOG_LEVEL_WARNING, "mount: %s of %s stays in the spool: %s", name, p->id,
+                 strerror(e));
+    (void)unlinkat(s->tree, p->id, AT_REMOVEDIR);
+}
+
+static int publish_meta(struct mount *m, const struct cairn_op *op, struct publish *p)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    CLEANUP_FD int record = -1;
+    CLEANUP_FD int export = -1;
+    struct cairn_error err;
+    char name[EXPORT_NAME_MAX];
+    uint8_t digest[SHA256_LEN];
+    bool has_digest;
+    int e = read_small(p->folder, p->name, META_MAX, &meta);
+    if (e)
+        return e;
+    if (gen_of_meta(meta.data, meta.len, p->gen, &err))
+        return cairn_error_errno(&err);
+    export_name(p->gen, name);
+    record = openat(m->spool->tree, p->id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (record >= 0)
+        export = openat(record, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if ((record < 0 || export < 0) && errno != ENOENT)
+        return errno;
+    e = read_digest(p, record, digest, &has_digest);
+    if (!e)
+        e = commit(m, op, p, &meta, export, has_digest ? digest : NULL);
+    if (!e)
+        clean(m, p, record);
+    return e;
+}
+
+static void meta_task(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
+{
+    struct publish *p = arg;
+    CLEANUP_FD int folder = p->folder;
+    int e = publish_meta(m, op, p);
+    fuse_reply_err(req, e);
+    if (e)
+        return;
+    spool_empty_trash(m->spool);
+    spool_prune_stamps(m, op, p->id);
+}
+
+void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const char *name,
+                        const char *id)
+{
+    struct publish *p = new_publish(folder, name, id, "");
+    if (!p) {
+        close(folder);
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    task_run(m, LANE_PUBLISH, req, meta_task, p);
+}

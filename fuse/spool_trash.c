@@ -1,0 +1,68 @@
+/* Trees that are out of the way and are deleted when there is time. */
+#include "base/log.h"
+#include "base/util.h"
+#include "fuse/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+int spool_discard(struct spool *s, int folder, const char *name)
+{
+    char to[32];
+    for (int tries = 0; tries < 1000; tries++) {
+        snprintf(to, sizeof(to), "%u", atomic_fetch_add(&s->trash_no, 1));
+        if (renameat2(folder, name, s->trash, to, RENAME_NOREPLACE) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return errno;
+    }
+    return EEXIST;
+}
+
+/* Depth is bounded by the longest path that could be made: each level has a descriptor open. */
+static int delete_tree(struct spool *s, int folder, const char *name)
+{
+    struct stat st;
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return errno;
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), e = 0;
+    CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        e = errno;
+        util_closep(&fd);
+        return e;
+    }
+    for (const struct dirent *d; !e && (d = readdir(dir));) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            background_forget(s->background, &st);
+        e = delete_tree(s, fd, d->d_name);
+    }
+    if (!e && unlinkat(folder, name, AT_REMOVEDIR) != 0)
+        e = errno;
+    return e;
+}
+
+void spool_empty_trash(struct spool *s)
+{
+    int fd = openat(s->trash, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (const struct dirent *d; (d = readdir(dir));) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        int e = delete_tree(s, s->trash, d->d_name);
+        if (e && e != ENOENT && e != ENOTEMPTY)
+            log_line(LOG_LEVEL_WARNING, "mount: deleting what was published from the spool: %s",
+                     strerror(e));
+    }
+}
