@@ -89,9 +89,30 @@ CAIRN_MUST_CHECK int conn_new(struct server *s, int fd, struct cairn_error *err)
 void conn_close(struct conn *c);
 /* A draining connection that has nothing under way goes. */
 void conn_drain(struct conn *c);
-/* The exchange's response is ready; or the piece that was asked for. */
+void conn_set_state(struct conn *c, enum conn_state state);
+void conn_start_timer(struct conn *c);
+/* So many bytes of bodies are this connection's. */
+void conn_promise(struct conn *c, size_t bytes);
+/* Has the client closed both ways? A half-closed socket reads its end as well. */
+bool conn_has_gone(const struct conn *c);
+
+/* conn_in.c */
+/* Take what the state can use of the input. The connection may be gone afterwards. */
+void conn_go_on(struct conn *c);
+/* Make the exchange. False: without memory there is nothing to be said either, the connection is
+ * gone. */
+bool conn_begin(struct conn *c);
+/* Answer the exchange with an error of HTTP. The connection may be gone afterwards. */
+void conn_refuse(struct conn *c, int status, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+
+/* conn_out.c */
+/* The exchange's response is ready; or the piece that was asked for. The connection may be gone
+ * afterwards. */
 void conn_send(struct conn *c);
 void conn_send_piece(struct conn *c);
+/* Output was written, down to the low-water mark. */
+void conn_written(struct bufferevent *bev, void *arg);
+CAIRN_MUST_CHECK bool conn_add(struct conn *c, const void *data, size_t len);
 
 /* exchange.c */
 CAIRN_MUST_CHECK int exchange_new(struct server *s, struct exchange **out, struct cairn_error *err);
