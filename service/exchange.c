@@ -101,11 +101,16 @@ static void log_failure(const struct exchange *ex, const struct cairn_error *err
     int c = err->error_class;
     bool bad =
         c == CAIRN_CORRUPT || c == CAIRN_PERMANENT || c == CAIRN_INTERNAL || c == CAIRN_NO_SPACE;
+    /* Double quotes are what a reader of key="value" looks for. */
+    char message[CAIRN_ERROR_MESSAGE_MAX];
+    size_t n = strnlen(err->message, sizeof(message) - 1);
+    for (size_t i = 0; i < n; i++)
+        message[i] = err->message[i] == '"' ? '\'' : err->message[i];
+    message[n] = 0;
     log_line(bad ? LOG_LEVEL_WARNING : LOG_LEVEL_DEBUG,
              "request=%" PRIu64 " route=%s id=%s class=%s errno=%d message=\"%s\"",
              ex->request.number, ex->request.route ? ex->request.route->name : "-",
-             *ex->request.id ? ex->request.id : "-", cairn_class_name(c), err->sys_errno,
-             err->message);
+             *ex->request.id ? ex->request.id : "-", cairn_class_name(c), err->sys_errno, message);
 }
 
 /* Any thread: the request becomes a response. */

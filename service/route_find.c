@@ -47,6 +47,8 @@ static bool match(const char *pattern, const char *path, struct match *m)
             m->rest_len = strlen(path);
             return true;
         }
+        if (k == 0)
+            return false;
         if (n == 4 && memcmp(pattern, "{id}", n) == 0) {
             m->id = path;
             m->id_len = k;
