@@ -22,6 +22,11 @@ int command_hold(struct app *app, struct cairn_error *err);
 int command_release(struct app *app, struct cairn_error *err);
 int command_verify(struct app *app, struct cairn_error *err); /* check.c */
 int command_stats(struct app *app, struct cairn_error *err);
+int command_mount(struct app *app, struct cairn_error *err); /* mount.c */
+/* What a mount of app's store on dir is told; socket: another path that must lie elsewhere. */
+struct mount_config;
+void mount_command_config(const struct app *app, const char *dir, const char *socket,
+                          struct mount_config *out);
 int command_gc(struct app *app, struct cairn_error *err);    /* gc.c */
 int command_serve(struct app *app, struct cairn_error *err); /* serve.c */
 

@@ -69,6 +69,9 @@ static const struct definition definitions[OPTION_COUNT_] = {
                         .help = "change nothing; say what would be done, and why"},
     [OPTION_LISTEN] = {"listen", 0, KIND_TEXT, "SOCKET",
                        .help = "path of the socket (default: cairn.sock in the state folder)"},
+    [OPTION_FOREGROUND] = {"foreground", 'f', KIND_FLAG,
+                           .help = "stay in the foreground; messages go to standard error"},
+    [OPTION_MOUNT] = {"mount", 0, KIND_TEXT, "DIR", .help = "show the store under DIR as well"},
     [OPTION_WAIT] = {"wait", 0, KIND_FLAG, .help = "wait while another process does the same"},
 };
 

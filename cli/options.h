@@ -38,6 +38,8 @@ enum option {
     OPTION_DRY_RUN,
     OPTION_WAIT,
     OPTION_LISTEN,
+    OPTION_FOREGROUND,
+    OPTION_MOUNT,
     OPTION_COUNT_,
 };
 

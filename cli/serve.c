@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/signals.h"
+#include "fuse/mount.h"
 #include "service/journal.h"
 #include "service/service.h"
 
@@ -104,13 +105,48 @@ static int reload(void *ctx, struct service_config *out, struct cairn_error *err
     return CAIRN_OK;
 }
 
-static int serve(const struct service_config *config, struct cairn_error *err)
+static void mount_ended(void *ctx)
+{
+    (void)ctx;
+    log_line(LOG_LEVEL_WARNING, "serve: somebody unmounted the mount point");
+}
+
+/* The mount of the same store, where one is wanted. */
+static int start_mount(struct app *app, const char *socket, struct mount **out,
+                       struct cairn_error *err)
+{
+    const char *dir = app_text(app, OPTION_MOUNT);
+    if (!dir)
+        dir = app->config.mount;
+    if (!dir)
+        return CAIRN_OK;
+    struct mount_config config;
+    mount_command_config(app, dir, socket, &config);
+    config.ended = mount_ended;
+    return mount_start(app->store, &config, &app->op, out, err);
+}
+
+static int stop_mount(const struct app *app, struct mount *m, struct cairn_error *err)
+{
+    struct cairn_op op;
+    cairn_op_init(&op, (double)app->config.drain_seconds, NULL);
+    return m ? mount_stop(m, &op, err) : CAIRN_OK;
+}
+
+static int serve(struct app *app, const struct service_config *config, struct cairn_error *err)
 {
     struct service *service = NULL;
+    struct mount *m = NULL;
+    struct cairn_error stop;
     int rc = service_new(config, &service, err);
     if (rc)
         return rc;
-    rc = service_run(service, err);
+    rc = start_mount(app, config->listen, &m, err);
+    if (!rc)
+        rc = service_run(service, err);
+    int stopped = stop_mount(app, m, &stop);
+    if (stopped && !rc)
+        rc = error_set(err, stopped, stop.sys_errno, "%s", stop.message);
     service_free(service);
     return rc;
 }
@@ -133,7 +169,7 @@ int command_serve(struct app *app, struct cairn_error *err)
     if (!rc)
         rc = op_check(&app->op, "serve", err);
     if (!rc)
-        rc = serve(&config, err);
+        rc = serve(app, &config, err);
     reading_release(&s.now);
     return rc;
 }

@@ -12,7 +12,6 @@ struct generation {
     struct cairn_record *record;    /* owned; reads go through it */
     char digest[CAIRN_DIGEST_TEXT]; /* "" without one */
     int64_t created_ns;             /* as its publisher said */
-    int64_t stored_ns;              /* when its manifest was stored first seen, the store's clock */
     int64_t loaded_ns;              /* CLOCK_MONOTONIC */
     unsigned refs;
     bool stale; /* not to be found any more */
@@ -37,5 +36,15 @@ void generations_forget(struct mount *m, const char *id);
  * *folder: there is a folder of that name. */
 int64_t generation_child(const struct generation *g, const char *path, const char *name,
                          bool *folder);
+
+uint64_t generation_files(const struct generation *g);
+
+struct generation_entry {
+    char name[256];
+    int64_t file; /* -1: a folder */
+};
+/* The next entry of folder path. *at: 0 at first, then as this left it. False: there is none. */
+bool generation_next(const struct generation *g, const char *path, uint64_t *at,
+                     struct generation_entry *out);
 
 #endif

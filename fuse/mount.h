@@ -17,8 +17,13 @@ enum mount_materialise {
     MOUNT_MATERIALISE_NEVER,
 };
 
+#define MOUNT_APART_MAX 4
+
 struct mount_config {
     const char *dir; /* an existing empty folder, or a mount of ours left dead by a crash */
+    /* The store's folder, the socket, …: what must not lie in dir nor hold it, or the mount would
+     * wait for itself. The state folder is one without being named. Borrowed for the call. */
+    const char *apart[MOUNT_APART_MAX];
     enum mount_materialise materialise;
     unsigned workers;           /* that take requests; 0: 4 */
     unsigned read_ahead_kib;    /* 0: 1024 */

@@ -8,10 +8,12 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+struct buffers;
 struct fuse_session;
 struct generations;
 struct inode_table;
 struct lanes;
+struct materialiser;
 struct records;
 struct spool;
 
@@ -21,17 +23,24 @@ struct mount {
     char *dir;                 /* owned, absolute */
     uid_t uid;                 /* owner of everything that the store shows */
     gid_t gid;
-    bool remote; /* the store is no local folder: what asks it may take long */
+    int64_t started_ns; /* CLOCK_REALTIME */
+    bool remote;        /* the store is no local folder: what asks it may take long */
     int64_t read_timeout_ns, other_timeout_ns, publish_timeout_ns;
     enum mount_materialise materialise;
 
-    struct inode_table *inodes;      /* owned, as are all below; each synchronises itself */
-    struct lanes *lanes;             /* threads for what may take long: task.h */
-    struct records *records;         /* what is known of each record: records.h */
-    struct generations *generations; /* manifests at hand: generation.h */
-    struct spool *spool;             /* staging: spool.h */
+    struct inode_table *inodes;        /* owned, as are all below; each synchronises itself */
+    struct buffers *buffers;           /* for answers: buffers.h */
+    struct lanes *lanes;               /* threads for what may take long: task.h */
+    struct records *records;           /* what is known of each record: records.h */
+    struct generations *generations;   /* manifests at hand: generation.h */
+    struct spool *spool;               /* staging: spool.h */
+    struct materialiser *materialiser; /* copies in the cache; NULL: none are made */
     struct fuse_session *session;
+    int device;                  /* /dev/fuse, the session's; -1: not known */
     struct cairn_cancel *cancel; /* fired by mount_stop: ends what is under way */
+    /* Of the exchange of INIT, over before there is a second thread: passthrough.c */
+    uint64_t init_unique;
+    bool init_offered, init_done;
 
     _Atomic uint64_t n_requests, n_reads, n_read_bytes, n_errors, n_opens_lazy, n_opens_passthrough;
     atomic_bool passthrough;

@@ -6,16 +6,14 @@ case_help_lists_the_commands() {
     for way in help --help -h; do
         ends 0 $way
         silent
-        for command in init publish fetch cat ls show fork rm verify stats gc hold release version; do
+        for command in init publish fetch cat ls show fork rm verify stats gc hold release mount serve version; do
             says "^  $command "
         done
-        grep -qE '^  (serve|mount) ' out && fail "a command that is not there yet"
     done
-    true
 }
 
 case_help_of_each_command() {
-    for command in init publish fetch cat ls show fork rm verify stats hold release version help; do
+    for command in init publish fetch cat ls show fork rm verify stats hold release mount serve version help; do
         ends 0 $command --help
         says "^Usage: cairn $command"
         cp out first

@@ -1,0 +1,31 @@
+/* Mounting and unmounting: what may be mounted on, and the system's side of it. As root by
+ * mount(2), else by fusermount3 (which libfuse calls). Thread-safe. */
+#ifndef CAIRN_FUSE_MOUNTPOINT_H
+#define CAIRN_FUSE_MOUNTPOINT_H
+
+#include "base/op.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MOUNTPOINT_TYPE "fuse.cairn"
+
+/* The absolute form of dir (owned by the caller), which is an empty folder where nothing is
+ * mounted; a dead mount of ours is taken away first. apart: folders that must neither lie in it nor
+ * hold it. Errors: as mount_start. */
+CAIRN_MUST_CHECK int mountpoint_prepare(const char *dir, const char *const *apart, size_t n_apart,
+                                        char **out, struct cairn_error *err);
+
+/* As root: *device is /dev/fuse, open (owned by the caller), mounted on dir. */
+CAIRN_MUST_CHECK int mountpoint_mount(const char *dir, int *device, struct cairn_error *err);
+
+/* Once; *busy: not now, it is in use. Gone already is success. */
+CAIRN_MUST_CHECK int mountpoint_unmount(const char *dir, bool *busy, struct cairn_error *err);
+/* Take the name away whoever uses it. */
+CAIRN_MUST_CHECK int mountpoint_detach(const char *dir, struct cairn_error *err);
+
+/* How far the kernel reads ahead on the file system that dir is on. Without the right to say so it
+ * stays as it is. */
+void mountpoint_read_ahead(const char *dir, unsigned kib);
+
+#endif

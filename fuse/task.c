@@ -1,0 +1,379 @@
+#define FUSE_USE_VERSION 314
+#include "fuse/task.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <signal.h>
+#include <string.h>
+
+struct task {
+    struct fuse_req *req;
+    task_fn *fn;
+    void *arg;                   /* owned */
+    struct cairn_cancel *cancel; /* owned */
+    struct cairn_op op;
+    pid_t thread;     /* of the caller; 0: not known here */
+    bool interrupted; /* guarded by the lanes' lock */
+    uint64_t no;      /* names the task to the interrupt callback, which may come when it is over */
+    struct task *next, **link; /* in all: queued and running ones */
+    struct task *next_queued;
+};
+
+#define LANE_THREADS_MAX 32
+
+struct lane {
+    struct task *first, *last; /* queued */
+    unsigned n_queued, threads, idle, max;
+    pthread_t thread[LANE_THREADS_MAX];
+    pthread_cond_t wake;
+};
+
+struct lanes {
+    struct mount *m;
+    pthread_mutex_t lock; /* guards everything below; a token's lock comes after it */
+    pthread_cond_t quiet; /* all became NULL */
+    struct lane lane[LANE_COUNT_];
+    pthread_cond_t interrupts; /* a task was interrupted */
+    pthread_t watcher;
+    struct task *all;
+    uint64_t next_no;
+    bool stopping;
+};
+
+static const unsigned lane_threads[LANE_COUNT_] = {
+    [LANE_READ] = LANE_THREADS_MAX, [LANE_LOOK] = 16, [LANE_PUBLISH] = 16};
+
+static void task_free(struct task *t)
+{
+    if (!t)
+        return;
+    cairn_cancel_free(t->cancel);
+    free(t->arg);
+    free(t);
+}
+
+static void remove_locked(struct lanes *l, struct task *t)
+{
+    *t->link = t->next;
+    if (t->next)
+        t->next->link = t->link;
+    if (!l->all)
+        pthread_cond_broadcast(&l->quiet);
+}
+
+struct lane_thread {
+    struct lanes *l;
+    struct lane *lane;
+};
+
+static void *work(void *arg)
+{
+    struct lane_thread *a = arg;
+    struct lanes *l = a->l;
+    struct lane *lane = a->lane;
+    free(a);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        struct task *t = lane->first;
+        if (!t && l->stopping)
+            break;
+        if (!t) {
+            lane->idle++;
+            pthread_cond_wait(&lane->wake, &l->lock);
+            lane->idle--;
+            continue;
+        }
+        lane->first = t->next_queued;
+        lane->n_queued--;
+        if (!lane->first)
+            lane->last = NULL;
+        pthread_mutex_unlock(&l->lock);
+        t->fn(l->m, t->req, &t->op, t->arg);
+        pthread_mutex_lock(&l->lock);
+        remove_locked(l, t);
+        pthread_mutex_unlock(&l->lock);
+        task_free(t);
+        pthread_mutex_lock(&l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* The kernel tells of the first signal that a caller gets, whichever it is, and of no later one. A
+ * call should not fail because a timer went off or a runtime moves its threads about; it should
+ * when its caller is being killed, who else would wait for the answer. proc(5): a thread that is to
+ * die has SIGKILL pending. */
+static bool is_dying(pid_t thread)
+{
+    char path[64], text[2048];
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : util_pread_full(fd, text, sizeof(text) - 1, 0);
+    if (n <= 0)
+        return true;
+    text[n] = 0;
+    const char *pending = strstr(text, "SigPnd:"), *shared = strstr(text, "ShdPnd:");
+    uint64_t set = (pending ? strtoull(pending + 7, NULL, 16) : 0) |
+                   (shared ? strtoull(shared + 7, NULL, 16) : 0);
+    return set & (uint64_t)1 << (SIGKILL - 1);
+}
+
+#define WATCH_NS (NS_PER_S / 10)
+
+/* One of the interrupted tasks that comes after number no. */
+static bool next_interrupted_locked(const struct lanes *l, uint64_t *no, pid_t *thread)
+{
+    const struct task *found = NULL;
+    for (const struct task *t = l->all; t; t = t->next)
+        if (t->interrupted && t->no > *no && (!found || t->no < found->no))
+            found = t;
+    if (!found)
+        return false;
+    *no = found->no;
+    *thread = found->thread;
+    return true;
+}
+
+static void fire_locked(struct lanes *l, uint64_t no)
+{
+    for (struct task *t = l->all; t; t = t->next)
+        if (t->no == no) {
+            t->interrupted = false;
+            cairn_cancel_fire(t->cancel);
+        }
+}
+
+/* Looks after the callers of interrupted tasks, and waits while there are none. */
+static void *watch(void *arg)
+{
+    struct lanes *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stopping) {
+        uint64_t no = 0;
+        pid_t thread;
+        bool any = false;
+        while (next_interrupted_locked(l, &no, &thread)) {
+            any = true;
+            pthread_mutex_unlock(&l->lock);
+            bool dying = is_dying(thread);
+            pthread_mutex_lock(&l->lock);
+            if (dying)
+                fire_locked(l, no);
+        }
+        struct timespec until;
+        int64_t at = clock_monotonic() + (any ? WATCH_NS : 3600 * NS_PER_S);
+        until = (struct timespec){.tv_sec = at / NS_PER_S, .tv_nsec = at % NS_PER_S};
+        if (!l->stopping)
+            pthread_cond_timedwait(&l->interrupts, &l->lock, &until);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static int start_quiet(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int e = pthread_create(thread, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
+static void lanes_release(struct lanes *l)
+{
+    for (int i = 0; i < LANE_COUNT_; i++)
+        pthread_cond_destroy(&l->lane[i].wake);
+    pthread_cond_destroy(&l->interrupts);
+    pthread_cond_destroy(&l->quiet);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+int lanes_new(struct mount *m, struct lanes **out, struct cairn_error *err)
+{
+    struct lanes *l = calloc(1, sizeof(*l));
+    if (!l)
+        return error_oom(err, "lanes");
+    l->m = m;
+    pthread_mutex_init(&l->lock, NULL);
+    op_cond_init(&l->quiet);
+    for (int i = 0; i < LANE_COUNT_; i++) {
+        l->lane[i].max = lane_threads[i];
+        pthread_cond_init(&l->lane[i].wake, NULL);
+    }
+    op_cond_init(&l->interrupts);
+    int e = start_quiet(&l->watcher, watch, l);
+    if (e) {
+        lanes_release(l);
+        return error_sys(err, e, "thread of the mount");
+    }
+    *out = l;
+    return CAIRN_OK;
+}
+
+void lanes_free(struct lanes *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stopping = true;
+    for (struct task *t = l->all; t; t = t->next)
+        cairn_cancel_fire(t->cancel);
+    for (int i = 0; i < LANE_COUNT_; i++)
+        pthread_cond_broadcast(&l->lane[i].wake);
+    pthread_cond_signal(&l->interrupts);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->watcher, NULL);
+    for (int i = 0; i < LANE_COUNT_; i++)
+        for (unsigned n = 0; n < l->lane[i].threads; n++)
+            pthread_join(l->lane[i].thread[n], NULL);
+    lanes_release(l);
+}
+
+int lanes_drain(struct lanes *l, const struct cairn_op *op, struct cairn_error *err)
+{
+    struct op_waiter w;
+    int rc = CAIRN_OK;
+    op_waiter_add(&w, op, &l->lock, &l->quiet);
+    pthread_mutex_lock(&l->lock);
+    while (l->all && !(rc = op_wait_locked(&w, "waiting for what is under way on the mount", err)))
+        ;
+    pthread_mutex_unlock(&l->lock);
+    op_waiter_remove(&w);
+    return rc;
+}
+
+/* The number stands for the task: by the time that the kernel's word arrives it may be over. */
+static void interrupted(fuse_req_t req, void *data)
+{
+    struct mount *m = fuse_req_userdata(req);
+    uint64_t no = (uint64_t)(uintptr_t)data;
+    pthread_mutex_lock(&m->lanes->lock);
+    for (struct task *t = m->lanes->all; t; t = t->next)
+        if (t->no == no)
+            t->interrupted = true;
+    pthread_cond_signal(&m->lanes->interrupts);
+    pthread_mutex_unlock(&m->lanes->lock);
+}
+
+static bool start_thread_locked(struct lanes *l, struct lane *lane)
+{
+    struct lane_thread *a = malloc(sizeof(*a));
+    if (!a)
+        return false;
+    *a = (struct lane_thread){.l = l, .lane = lane};
+    if (start_quiet(&lane->thread[lane->threads], work, a)) {
+        free(a);
+        return false;
+    }
+    lane->threads++;
+    return true;
+}
+
+static int64_t lane_timeout(const struct mount *m, enum task_lane lane)
+{
+    return lane == LANE_READ   ? m->read_timeout_ns
+           : lane == LANE_LOOK ? m->other_timeout_ns
+                               : m->publish_timeout_ns;
+}
+
+static void add_locked(struct lanes *l, struct task *t)
+{
+    t->no = ++l->next_no;
+    t->next = l->all;
+    t->link = &l->all;
+    if (l->all)
+        l->all->link = &t->next;
+    l->all = t;
+}
+
+/* False: there is no thread at all, nor can one be had. */
+static bool queue_locked(struct lanes *l, struct lane *lane, struct task *t)
+{
+    if (lane->n_queued >= lane->idle && lane->threads < lane->max &&
+        !start_thread_locked(l, lane) && !lane->threads)
+        return false;
+    if (lane->last)
+        lane->last->next_queued = t;
+    else
+        lane->first = t;
+    lane->last = t;
+    lane->n_queued++;
+    if (l->stopping)
+        cairn_cancel_fire(t->cancel);
+    pthread_cond_signal(&lane->wake);
+    return true;
+}
+
+void task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn, void *arg)
+{
+    struct lanes *l = m->lanes;
+    struct cairn_error err;
+    struct task *t = calloc(1, sizeof(*t));
+    if (!t || cairn_cancel_new(&t->cancel, &err)) {
+        int e = t ? EMFILE : ENOMEM;
+        free(t);
+        free(arg);
+        fuse_reply_err(req, e);
+        return;
+    }
+    t->req = req;
+    t->thread = fuse_req_ctx(req)->pid;
+    t->fn = fn;
+    t->arg = arg;
+    t->op = (struct cairn_op){.deadline_ns = clock_add(clock_monotonic(), lane_timeout(m, which)),
+                              .cancel = t->cancel};
+    pthread_mutex_lock(&l->lock);
+    add_locked(l, t);
+    pthread_mutex_unlock(&l->lock);
+    /* Before a thread can have answered and freed the request. It calls back at once if the word
+     * has come already. */
+    fuse_req_interrupt_func(req, interrupted, (void *)(uintptr_t)t->no);
+    pthread_mutex_lock(&l->lock);
+    bool queued = queue_locked(l, &l->lane[which], t);
+    if (!queued)
+        remove_locked(l, t);
+    pthread_mutex_unlock(&l->lock);
+    if (!queued) {
+        fuse_reply_err(req, EAGAIN);
+        task_free(t);
+    }
+}
+
+struct cairn_op task_op_here(const struct mount *m, enum task_lane lane)
+{
+    return (struct cairn_op){.deadline_ns = clock_add(clock_monotonic(), lane_timeout(m, lane)),
+                             .cancel = m->cancel};
+}
+
+int task_errno(struct mount *m, const char *what, const struct cairn_error *err)
+{
+    int e = cairn_error_errno(err);
+    /* To the kernel ESTALE means: look all names up again, and then say it to the user. */
+    if (e == ESTALE || e == ESHUTDOWN)
+        e = EIO;
+    if (err->error_class == CAIRN_CANCELLED)
+        e = EINTR;
+    if (err->error_class == CAIRN_NOT_FOUND)
+        e = ENOENT;
+    switch (err->error_class) {
+    case CAIRN_NOT_FOUND:
+    case CAIRN_CANCELLED:
+    case CAIRN_INVALID:
+    case CAIRN_BUSY:
+        log_line(LOG_LEVEL_DEBUG, "mount: %s: %s", what, err->message);
+        break;
+    default:
+        atomic_fetch_add(&m->n_errors, 1);
+        log_line(LOG_LEVEL_ERROR, "mount: %s: %s: %s", what, cairn_class_name(err->error_class),
+                 err->message);
+    }
+    return e;
+}
