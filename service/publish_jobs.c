@@ -123,13 +123,14 @@ static int request_hash(const struct publish_request *r, char out[65], struct ca
 static int other_request(struct cairn_error *err, const struct ticket *t)
 {
     return error_set(err, CAIRN_BUSY, EEXIST,
-                     "the token %s belongs to another request, which is %s (%s)", t->token,
+                     "this token belongs to another request, which is %s (%s)",
                      ticket_state_name(t->state), t->id);
 }
 
-static int not_theirs(struct cairn_error *err, const char *token)
+/* Tokens are secrets: no message has one. */
+static int not_theirs(struct cairn_error *err)
 {
-    return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no publish with the token %s", token);
+    return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no publish with this token");
 }
 
 /* Whether this request may go on with that ticket. */
@@ -137,19 +138,18 @@ static int check_ticket(const struct publish_request *r, const struct ticket *t,
                         struct cairn_error *err)
 {
     if (r->uid != 0 && t->uid != r->uid)
-        return not_theirs(err, t->token);
+        return not_theirs(err);
     if (strcmp(t->id, r->id) != 0)
-        return error_set(err, CAIRN_INVALID, EINVAL, "the token %s is for %s, and not for %s",
-                         t->token, t->id, r->id);
+        return error_set(err, CAIRN_INVALID, EINVAL, "this token is for %s, and not for %s", t->id,
+                         r->id);
     if (t->own && r->staging)
-        return error_set(err, CAIRN_INVALID, EINVAL, "the token %s has a staging of its own",
-                         t->token);
+        return error_set(err, CAIRN_INVALID, EINVAL, "this token has a staging of its own");
     if ((t->state == TICKET_QUEUED || t->state == TICKET_RUNNING || t->state == TICKET_DONE) &&
         strcmp(t->request, hash) != 0)
         return other_request(err, t);
     if (!t->own && !r->staging)
         return error_set(err, CAIRN_INVALID, EINVAL,
-                         "the token %s has no staging of its own: name the folder again", t->token);
+                         "this token has no staging of its own: name the folder again");
     return CAIRN_OK;
 }
 
@@ -395,7 +395,7 @@ int publish_jobs_look(struct publish_jobs *p, const char *token, uid_t uid,
     bool mine;
     *out = (struct ticket){0};
     if (!ticket_token_is_valid(token))
-        return not_theirs(err, token);
+        return not_theirs(err);
     int rc = job_enter(p, token, op, &j, &mine, err);
     if (rc)
         return rc;
@@ -403,7 +403,7 @@ int publish_jobs_look(struct publish_jobs *p, const char *token, uid_t uid,
     if (mine) {
         rc = ticket_read(p->tickets, token, &t, err);
         if (!rc && uid != 0 && t.uid != uid)
-            rc = not_theirs(err, token);
+            rc = not_theirs(err);
         if (!rc && t.state == TICKET_QUEUED)
             rc = publish_resolve(p, op, &t, err);
         job_release(j);
@@ -411,7 +411,7 @@ int publish_jobs_look(struct publish_jobs *p, const char *token, uid_t uid,
         job_ticket(j, &t);
         job_unref(j);
         if (uid != 0 && t.uid != uid)
-            rc = not_theirs(err, token);
+            rc = not_theirs(err);
     }
     if (!rc)
         *out = t;

@@ -108,7 +108,7 @@ static int give(int dir, const char *token, uid_t uid, gid_t gid, struct cairn_e
                          "the service runs as user %u and may not give a folder to user %u: "
                          "publish from a folder of your own",
                          (unsigned)self, (unsigned)uid);
-    return error_sys(err, e, "staging %s", token);
+    return error_sys(err, e, "giving away a staging");
 }
 
 int staging_path(struct staging_area *a, const char *token, char **path, struct cairn_error *err)
@@ -131,12 +131,12 @@ int staging_make(struct staging_area *a, const char *token, uid_t uid, gid_t gid
         return rc;
     if (mkdirat(a->dir, token, 0700) != 0) {
         int e = errno;
-        return error_sys(err, e, "making the staging %s", place);
+        return error_sys(err, e, "making a staging in %s", a->path);
     }
     /* Whatever the umask. */
     if (fchmodat(a->dir, token, 0700, 0) != 0) {
         int e = errno;
-        rc = error_sys(err, e, "staging %s", token);
+        rc = error_sys(err, e, "making a staging in %s", a->path);
     }
     if (!rc)
         rc = give(a->dir, token, uid, gid, err);
@@ -150,7 +150,7 @@ int staging_make(struct staging_area *a, const char *token, uid_t uid, gid_t gid
 int staging_remove(struct staging_area *a, const char *token, struct cairn_error *err)
 {
     int rc = tree_remove(a->dir, token, err);
-    return rc ? error_wrap(err, "removing the staging %s", token) : CAIRN_OK;
+    return rc ? error_wrap(err, "removing a staging in %s", a->path) : CAIRN_OK;
 }
 
 static int64_t touched(int dir, const char *name)

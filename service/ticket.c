@@ -224,7 +224,7 @@ int ticket_read(int dir, const char *token, struct ticket *out, struct cairn_err
     file_name(token, name);
     CLEANUP_FD int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
-        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no publish with the token %s", token);
+        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no publish with this token");
     ssize_t n = fd < 0 ? -1 : util_pread_full(fd, text, sizeof(text), 0);
     if (n < 0) {
         int e = errno;
