@@ -214,13 +214,16 @@ static void leave(struct mount *m, struct inode *i, bool direct)
 static void ask_for_copy(struct mount *m, struct inode *i, bool direct)
 {
     struct file_state *s = i->file;
+    if (direct || !atomic_load(&m->passthrough) || m->materialise == MOUNT_MATERIALISE_NEVER)
+        return;
+    bool again = materialise_again(m, i);
+    if (!again && m->materialise != MOUNT_MATERIALISE_ALWAYS)
+        return;
     pthread_mutex_lock(&s->lock);
-    s->opens++;
-    bool ask = !direct && !s->asked && m->materialise != MOUNT_MATERIALISE_NEVER &&
-               (m->materialise == MOUNT_MATERIALISE_ALWAYS || s->opens >= 2);
-    s->asked |= ask;
+    bool ask = !s->asked;
+    s->asked = true;
     pthread_mutex_unlock(&s->lock);
-    if (ask && atomic_load(&m->passthrough))
+    if (ask)
         materialise_ask(m, i);
 }
 

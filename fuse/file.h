@@ -30,7 +30,6 @@ struct file_state {
     pthread_mutex_t lock;                     /* guards all below */
     struct file_source sources[FILE_SOURCES]; /* newest first */
     size_t n_sources;
-    uint64_t opens; /* since the inode was made */
     unsigned lazy, direct;
     int32_t backing; /* the kernel's name of the copy while direct > 0; else 0 */
     int copy;        /* while direct > 0: the copy, which is in use as long; else -1; owned */

@@ -13,6 +13,8 @@
 
 /* More wait than that: the next opens will ask again. */
 #define QUEUE_MAX 64
+/* Contents whose first open is remembered; more of them forget each other. */
+#define SEEN_MAX 4096
 /* For one file. */
 #define MAKE_NS (1800 * NS_PER_S)
 
@@ -31,6 +33,7 @@ struct materialiser {
     struct wish *first, **last; /* guarded by lock, as is all below */
     size_t n;
     bool stop;
+    uint64_t seen[SEEN_MAX]; /* contents that were opened: the kernel forgets inodes any time */
 };
 
 static struct copies_key key_of(const struct inode *i)
@@ -165,6 +168,20 @@ void materialise_ask(struct mount *m, struct inode *i)
     pthread_mutex_unlock(&i->file->lock);
     inode_forget(m, i, 1);
     free(w);
+}
+
+bool materialise_again(struct mount *m, const struct inode *i)
+{
+    struct materialiser *t = m->materialiser;
+    uint64_t name = get_le64(i->content) ^ i->size;
+    uint64_t *slot = t ? &t->seen[name % SEEN_MAX] : NULL;
+    if (!slot)
+        return false;
+    pthread_mutex_lock(&t->lock);
+    bool again = *slot == name;
+    *slot = name;
+    pthread_mutex_unlock(&t->lock);
+    return again;
 }
 
 bool materialise_has(struct mount *m, const struct inode *i)

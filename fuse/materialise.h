@@ -15,6 +15,8 @@ void materialise_free(struct materialiser *t);
 
 /* Have the copy of a FILE made, unless it is there or too many wait. Never blocks. */
 void materialise_ask(struct mount *m, struct inode *i);
+/* A FILE is being opened: whether its content was before, as far as that is remembered. */
+bool materialise_again(struct mount *m, const struct inode *i);
 bool materialise_has(struct mount *m, const struct inode *i);
 /* The copy, open for reading, owned by the caller; -1: there is none. Notes the use. */
 int materialise_open(struct mount *m, const struct inode *i);
