@@ -28,6 +28,7 @@ static int lock_path(const char *path, int *fd, struct cairn_error *err)
         return error_set(err, CAIRN_BUSY, EWOULDBLOCK,
                          "another instance is running (process %ld holds %s)", pid, path);
     }
+    (void)!fchmod(lock, 0600); /* whatever the umask left of it */
     /* For the message above only. */
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
     if (ftruncate(lock, 0) == 0)

@@ -22,6 +22,7 @@ BUILD = os.path.abspath(sys.argv[1])
 CAIRN = os.path.join(BUILD, "cli/cairn")
 # Sanitizer builds are slow, and so are loaded machines: times that are waited for, not measured.
 PATIENCE = 60
+SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 A, B, C = ("ck_00000000000000%s" % c for c in ("aa", "bb", "cc"))
 passed = failed = 0
 
@@ -177,9 +178,9 @@ class Service:
         self.process = None
         if socket_path:
             self.args += ["--listen", socket_path]
+        self.configure(config or {})
         if init:
             self.cairn("init")
-        self.configure(config or {})
         Service.last = self
         if start:
             self.start()
@@ -192,15 +193,17 @@ class Service:
         return dict(os.environ, **self.env)
 
     def cairn(self, *args, check=True):
-        return subprocess.run([CAIRN, "--store", self.store, "--state", self.state, *args],
-                              check=check, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.run([CAIRN, "--store", self.store, "--state", self.state, "--config",
+                               self.config, "--quiet", *args], check=check, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env=self.environment(), text=True)
+
+    def spawn_args(self):
+        return [CAIRN, "--store", self.store, "--state", self.state, "--config", self.config,
+                "serve", *self.args]
 
     def spawn(self, **more):
         with open(self.log_path, "ab") as log:
-            return subprocess.Popen([CAIRN, "--store", self.store, "--state", self.state,
-                                     "--config", self.config, "serve", *self.args],
-                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            return subprocess.Popen(self.spawn_args(), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                     env=self.environment(), **more)
 
     def start(self, **more):
@@ -218,6 +221,8 @@ class Service:
             return c.ask("GET", "/healthz").status == 200
 
     def log(self):
+        if not os.path.exists(self.log_path):
+            return ""
         with open(self.log_path, errors="replace") as f:
             return f.read()
 
@@ -272,6 +277,44 @@ class Service:
         self.process.kill()
         self.process.wait()
         Service.all.remove(self)
+
+
+class Bucket:
+    """The fault server, as a bucket that does what it is told to do wrong."""
+
+    def __init__(self):
+        self.p = subprocess.Popen([os.path.join(BUILD, "tests/s3/s3-fault-server")],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.endpoint = self.p.stdout.readline().strip()
+        atexit.register(self.p.kill)
+        self.store = "s3://bucket/store"
+        self.env = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+                    "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/dev/null",
+                    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+        self.config = {"checkpoint_store": {"kind": "s3", "s3": {
+            "bucket": "bucket", "prefix": "store", "endpoint": self.endpoint,
+            "region": "us-east-1", "force_path_style": True}}}
+
+    def tell(self, line):
+        self.p.stdin.write(line + "\n")
+        self.stats()
+
+    def rule(self, rule):
+        self.tell("rule " + rule)
+
+    def clear(self):
+        self.tell("clear")
+
+    def stats(self):
+        """Counts by name. What was told before has been done."""
+        self.p.stdin.write("stats\n")
+        line = self.p.stdout.readline()
+        assert line.startswith("requests="), line
+        return {k: int(v) for k, v in (part.split("=") for part in line.split())}
+
+    def stop(self):
+        self.p.stdin.close()
+        self.p.wait(PATIENCE)
 
 
 def descriptors(pid):
