@@ -24,13 +24,16 @@ int gens_tmp_name(char out[32], struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Where the file system has no locks, what is in use is never removed: an exclusive one fails. */
+static bool has_no_locks(int sys_errno)
+{
+    return sys_errno == ENOLCK || sys_errno == ENOSYS || sys_errno == ENOTSUP ||
+           sys_errno == EINVAL;
+}
+
+/* Where the file system has no locks, nobody knows what is in use, and nothing is removed. */
 static bool lock_folder(int fd, int operation)
 {
-    if (flock(fd, operation | LOCK_NB) == 0)
-        return true;
-    return operation == LOCK_SH &&
-           (errno == ENOLCK || errno == ENOSYS || errno == ENOTSUP || errno == EINVAL);
+    return flock(fd, operation | LOCK_NB) == 0 || (operation == LOCK_SH && has_no_locks(errno));
 }
 
 int gens_lock_folder(struct gens *g, const char *name, int operation)
@@ -110,13 +113,16 @@ int gens_remove(struct gens *g, const char *name, struct cairn_error *err)
     CLEANUP_FD int fd = gens_lock_folder(g, name, LOCK_EX);
     if (fd < 0 && errno == ENOENT)
         return CAIRN_OK;
+    int e = errno;
+    if (fd < 0 && (e == EWOULDBLOCK || has_no_locks(e)))
+        return error_set(err, CAIRN_BUSY, e, "%s is in use", name);
     if (fd < 0)
-        return error_set(err, CAIRN_BUSY, errno, "%s is in use", name);
+        return error_sys(err, e, "removing %s", name);
     int rc = gens_tmp_name(tmp, err);
     if (rc)
         return rc;
     if (renameat(g->fd, name, g->fd, tmp) != 0) {
-        int e = errno;
+        e = errno;
         return error_sys(err, e, "removing %s", name);
     }
     STEP("gens.renamed-away");

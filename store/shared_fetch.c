@@ -322,7 +322,7 @@ int cairn_fetch_shared(struct cairn_store *s, const struct cairn_op *op, const c
             break;
         rc = op_check(op, "shared fetch", err);
     }
-    return error_wrap(err, "fetch %s", id);
+    return error_wrap(err, "shared fetch of %s", id);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
