@@ -121,22 +121,33 @@ static int take_dead_away(const char *dir, struct cairn_error *err)
     return mountpoint_detach(dir, err);
 }
 
+/* Asks whoever serves it: what the kernel remembers of a mount that died just now is worth nothing.
+ */
+static int look(const char *dir, mode_t *mode)
+{
+    struct statx st;
+    if (statx(AT_FDCWD, dir, AT_STATX_FORCE_SYNC, STATX_TYPE, &st) != 0)
+        return -1;
+    *mode = st.stx_mode;
+    return 0;
+}
+
 int mountpoint_prepare(const char *dir, const char *const *apart, size_t n_apart, char **out,
                        struct cairn_error *err)
 {
     CLEANUP_FREE char *whole = absolute(dir);
     char type[64];
-    struct stat st;
+    mode_t mode;
     if (!whole)
         return error_sys(err, errno, "mount point %s", dir);
     int rc = CAIRN_OK;
-    for (int tries = 0; !rc && stat(whole, &st); tries++) {
+    for (int tries = 0; !rc && look(whole, &mode); tries++) {
         int e = errno;
         if (e != ENOTCONN || tries == 8)
             return error_sys(err, e, "mount point %s", whole);
         rc = take_dead_away(whole, err);
     }
-    if (!rc && !S_ISDIR(st.st_mode))
+    if (!rc && !S_ISDIR(mode))
         rc = error_set(err, CAIRN_INVALID, ENOTDIR, "the mount point %s is no folder", whole);
     if (!rc)
         rc = check_apart(whole, apart, n_apart, err);
