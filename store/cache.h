@@ -50,6 +50,8 @@ void cache_put(struct cache *c, struct cache_ref *ref);
 /* The chunk's bytes were verified; or they are not what they should be. */
 void cache_confirm(struct cache *c, struct cache_ref *ref);
 void cache_reject(struct cache *c, const struct cache_ref *ref);
+/* The file of this chunk could not be read: forget what was verified in it. */
+void cache_doubt(struct cache *c, const struct cache_ref *ref);
 /* Learn what other processes added to this pack. Worth it before a download. */
 void cache_refresh(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
 

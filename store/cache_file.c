@@ -175,7 +175,7 @@ int cache_file_append(const struct cache_file *p, int fd, uint32_t at,
                       const struct cache_record *records, uint32_t n, struct cairn_error *err)
 {
     if (n > CACHE_PLACES - at)
-        return error_set(err, CAIRN_NO_SPACE, ENOSPC, "a map of the cache is full");
+        return error_set(err, CAIRN_BUSY, EFBIG, "a map of the cache is full");
     uint8_t page[READ_LEN];
     for (uint32_t done = 0; done < n;) {
         uint32_t part =

@@ -51,7 +51,7 @@ CAIRN_MUST_CHECK int cache_file_records(const struct cache_file *p, int fd, bool
                                         struct cairn_error *err);
 
 /* n records from number `at` on, which cache_file_records, under the same lock, said is the end.
- * no_space with ENOSPC: the map is full, nothing was written. */
+ * busy with EFBIG: the map is full, nothing was written. */
 CAIRN_MUST_CHECK int cache_file_append(const struct cache_file *p, int fd, uint32_t at,
                                        const struct cache_record *records, uint32_t n,
                                        struct cairn_error *err);

@@ -53,6 +53,9 @@ struct cairn_config {
     /* The grace that the collectors of this store leave: pins are written after half of it, and
      * must not be later than theirs. 0 or less: 3600 */
     double generation_grace_seconds;
+    /* Bound of what is kept under state because it may be needed again. 0: 10 GiB, but at most half
+     * of the free space. Negative: as 0, but no chunks are kept, only whole generations. */
+    int64_t cache_bytes;
 };
 
 enum cairn_compression { CAIRN_COMPRESSION_ZSTD = 0, CAIRN_COMPRESSION_NONE = 1 };

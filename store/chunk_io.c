@@ -7,144 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_PACKS_MAX 128
-
-/* An open pack. Users hold references; one without any stays open until it is the least recently
- * used of more than OPEN_PACKS_MAX. All fields but pack and fd are guarded by the table's lock. */
-struct pack_entry_ref {
-    uint8_t pack[PACK_ID_LEN];
-    int fd;
-    unsigned users;
-    uint64_t used; /* the table's clock at the last use */
-};
-
-struct pack_files {
-    pthread_mutex_t lock;
-    struct pack_entry_ref *open[OPEN_PACKS_MAX];
-    size_t n;
-    uint64_t clock;
-};
-
-int pack_files_new(struct pack_files **out, struct cairn_error *err)
-{
-    struct pack_files *p = calloc(1, sizeof(*p));
-    if (!p)
-        return error_oom(err, "table of open packs");
-    pthread_mutex_init(&p->lock, NULL);
-    *out = p;
-    return CAIRN_OK;
-}
-
-static void ref_free(struct pack_entry_ref *r)
-{
-    close(r->fd);
-    free(r);
-}
-
-void pack_files_free(struct pack_files *p)
-{
-    if (!p)
-        return;
-    for (size_t i = 0; i < p->n; i++)
-        ref_free(p->open[i]);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
-}
-
-static struct pack_entry_ref *find_locked(struct pack_files *p, const uint8_t pack[PACK_ID_LEN])
-{
-    for (size_t i = 0; i < p->n; i++)
-        if (memcmp(p->open[i]->pack, pack, PACK_ID_LEN) == 0)
-            return p->open[i];
-    return NULL;
-}
-
-/* Put r into the table if there is room or an unused one can leave it. *out_of is what left, to be
- * closed without the lock. */
-static bool insert_locked(struct pack_files *p, struct pack_entry_ref *r,
-                          struct pack_entry_ref **out_of)
-{
-    *out_of = NULL;
-    if (p->n < OPEN_PACKS_MAX) {
-        p->open[p->n++] = r;
-        return true;
-    }
-    size_t oldest = OPEN_PACKS_MAX;
-    for (size_t i = 0; i < p->n; i++)
-        if (!p->open[i]->users &&
-            (oldest == OPEN_PACKS_MAX || p->open[i]->used < p->open[oldest]->used))
-            oldest = i;
-    if (oldest == OPEN_PACKS_MAX)
-        return false;
-    *out_of = p->open[oldest];
-    p->open[oldest] = r;
-    return true;
-}
-
-int pack_file_get(struct cairn_store *s, const struct cairn_op *op, const uint8_t pack[PACK_ID_LEN],
-                  struct pack_file *out, struct cairn_error *err)
-{
-    *out = (struct pack_file){.fd = -1};
-    struct backend *b = s->backend;
-    if (!b->ops->open_fd)
-        return CAIRN_OK;
-    struct pack_files *p = s->packs;
-    pthread_mutex_lock(&p->lock);
-    struct pack_entry_ref *r = find_locked(p, pack);
-    if (r) {
-        r->users++;
-        r->used = ++p->clock;
-    }
-    pthread_mutex_unlock(&p->lock);
-    if (!r) {
-        char key[KEY_MAX];
-        layout_pack(pack, key);
-        int fd;
-        int rc = b->ops->open_fd(b, op, key, &fd, err);
-        if (rc)
-            return rc;
-        r = calloc(1, sizeof(*r));
-        if (!r) {
-            close(fd);
-            return error_oom(err, "open pack");
-        }
-        memcpy(r->pack, pack, PACK_ID_LEN);
-        r->fd = fd;
-        r->users = 1;
-        struct pack_entry_ref *spare = NULL, *theirs;
-        pthread_mutex_lock(&p->lock);
-        theirs = find_locked(p, pack);
-        if (theirs) {
-            theirs->users++;
-            spare = r;
-            r = theirs;
-        } else if (!insert_locked(p, r, &spare)) {
-            r->used = UINT64_MAX; /* not in the table: closed when put back */
-        }
-        if (r->used != UINT64_MAX)
-            r->used = ++p->clock;
-        pthread_mutex_unlock(&p->lock);
-        if (spare)
-            ref_free(spare);
-    }
-    *out = (struct pack_file){.fd = r->fd, .ref = r};
-    return CAIRN_OK;
-}
-
-void pack_file_put(struct cairn_store *s, struct pack_file *f)
-{
-    struct pack_entry_ref *r = f->ref;
-    *f = (struct pack_file){.fd = -1};
-    if (!r)
-        return;
-    pthread_mutex_lock(&s->packs->lock);
-    r->users--;
-    bool last = r->users == 0 && r->used == UINT64_MAX;
-    pthread_mutex_unlock(&s->packs->lock);
-    if (last)
-        ref_free(r);
-}
-
 static void ctx_free(struct chunk_ctx *c)
 {
     codec_free(c->codec);
@@ -292,8 +154,12 @@ static int damaged(const struct chunk *chunk, const char *how, struct cairn_erro
                      sha, how);
 }
 
-static int verify_plain(struct cairn_store *s, const struct chunk *chunk, const uint8_t *xxh,
-                        const void *plain, size_t len, struct cairn_error *err)
+static int read_once(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                     const struct chunk *chunk, const uint8_t *xxh, void *plain, size_t cap,
+                     size_t expect, size_t *len, struct cairn_error *err);
+
+int chunk_verify(struct cairn_store *s, const struct chunk *chunk, const uint8_t *xxh,
+                 const void *plain, size_t len, struct cairn_error *err)
 {
     if (xxh && !util_is_zero(xxh, XXH3_LEN)) {
         uint8_t sum[XXH3_LEN];
@@ -308,41 +174,60 @@ static int verify_plain(struct cairn_store *s, const struct chunk *chunk, const 
     return rc;
 }
 
+static int check_raw(const struct chunk *chunk, size_t cap, size_t expect, struct cairn_error *err)
+{
+    if (chunk->loc.stored_len > cap || (expect && chunk->loc.stored_len != expect))
+        return damaged(chunk, "it has another length than it should", err);
+    return CAIRN_OK;
+}
+
+int chunk_decode(struct cairn_store *s, struct chunk_ctx *ctx, const struct chunk *chunk,
+                 const uint8_t *xxh, const void *stored, const void *base, size_t base_len,
+                 void *plain, size_t cap, size_t expect, size_t *len, struct cairn_error *err)
+{
+    struct cairn_error why;
+    int rc = codec_decode(ctx->codec, chunk->loc.encoding, stored, chunk->loc.stored_len, base,
+                          base_len, plain, cap, expect, len, &why);
+    if (rc == CAIRN_CORRUPT)
+        damaged(chunk, why.message, err);
+    else if (rc && err)
+        *err = why;
+    return rc ? rc : chunk_verify(s, chunk, xxh, plain, *len, err);
+}
+
+/* The plain bytes of the chunk's base into ctx->base. */
+static int read_base(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                     const struct chunk *chunk, size_t *len, struct cairn_error *err)
+{
+    struct chunk base = {.loc = chunk->base};
+    memcpy(base.sha, chunk->base_sha, SHA256_LEN);
+    if (base.loc.encoding == CHUNK_ZSTD_BASE)
+        return damaged(chunk, "its base has a base", err);
+    return read_once(s, op, ctx, &base, NULL, ctx->base, s->format.chunk_size, 0, len, err);
+}
+
 static int read_once(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
                      const struct chunk *chunk, const uint8_t *xxh, void *plain, size_t cap,
                      size_t expect, size_t *len, struct cairn_error *err)
 {
     size_t base_len = 0;
-    int rc;
-    if (chunk->loc.encoding == CHUNK_ZSTD_BASE) {
-        struct chunk base = {.loc = chunk->base};
-        memcpy(base.sha, chunk->base_sha, SHA256_LEN);
-        if (base.loc.encoding == CHUNK_ZSTD_BASE)
-            return damaged(chunk, "its base has a base", err);
-        rc = read_once(s, op, ctx, &base, NULL, ctx->base, s->format.chunk_size, 0, &base_len, err);
-        if (rc)
-            return rc;
-    }
+    int rc = CAIRN_OK;
     if (chunk->loc.encoding == CHUNK_RAW) {
-        if (chunk->loc.stored_len > cap || (expect && chunk->loc.stored_len != expect))
-            return damaged(chunk, "it has another length than it should", err);
         *len = chunk->loc.stored_len;
-        rc = chunk_read_stored(s, op, ctx, &chunk->loc, plain, err);
-    } else {
-        if (chunk->loc.stored_len > codec_bound(s->format.chunk_size))
-            return damaged(chunk, "it is longer than any chunk can be", err);
-        rc = chunk_read_stored(s, op, ctx, &chunk->loc, ctx->stored, err);
-        if (!rc) {
-            struct cairn_error why;
-            rc = codec_decode(ctx->codec, chunk->loc.encoding, ctx->stored, chunk->loc.stored_len,
-                              ctx->base, base_len, plain, cap, expect, len, &why);
-            if (rc == CAIRN_CORRUPT)
-                damaged(chunk, why.message, err);
-            else if (rc && err)
-                *err = why;
-        }
+        rc = check_raw(chunk, cap, expect, err);
+        if (!rc)
+            rc = chunk_read_stored(s, op, ctx, &chunk->loc, plain, err);
+        return rc ? rc : chunk_verify(s, chunk, xxh, plain, *len, err);
     }
-    return rc ? rc : verify_plain(s, chunk, xxh, plain, *len, err);
+    if (chunk->loc.encoding == CHUNK_ZSTD_BASE)
+        rc = read_base(s, op, ctx, chunk, &base_len, err);
+    if (!rc && chunk->loc.stored_len > codec_bound(s->format.chunk_size))
+        rc = damaged(chunk, "it is longer than any chunk can be", err);
+    if (!rc)
+        rc = chunk_read_stored(s, op, ctx, &chunk->loc, ctx->stored, err);
+    return rc ? rc
+              : chunk_decode(s, ctx, chunk, xxh, ctx->stored, ctx->base, base_len, plain, cap,
+                             expect, len, err);
 }
 
 /* No new record is to refer to what is damaged. Dropping a pack that is not known costs a look. */
@@ -355,16 +240,23 @@ static void forget(struct cairn_store *s, const struct chunk *chunk)
         log_line(LOG_LEVEL_WARNING, "index: dropping a damaged pack: %s", ignored.message);
 }
 
+int chunk_read_again(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                     const struct chunk *chunk, const uint8_t *xxh, void *plain, size_t cap,
+                     size_t expect, size_t *len, struct cairn_error *err)
+{
+    ctx->span_len = 0; /* it may be what was damaged on its way */
+    int rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
+    if (rc == CAIRN_CORRUPT)
+        forget(s, chunk);
+    return rc;
+}
+
 int chunk_read(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
                const struct chunk *chunk, const uint8_t *xxh, void *plain, size_t cap,
                size_t expect, size_t *len, struct cairn_error *err)
 {
     int rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
-    if (rc == CAIRN_CORRUPT) {
-        ctx->span_len = 0; /* it may be what was damaged on its way */
-        rc = read_once(s, op, ctx, chunk, xxh, plain, cap, expect, len, err);
-    }
-    if (rc == CAIRN_CORRUPT)
-        forget(s, chunk);
-    return rc;
+    return rc == CAIRN_CORRUPT
+               ? chunk_read_again(s, op, ctx, chunk, xxh, plain, cap, expect, len, err)
+               : rc;
 }

@@ -10,23 +10,8 @@
 #include "store/chunk.h"
 #include "store/codec.h"
 #include "store/manifest.h"
+#include "store/pack_files.h"
 #include "store/store.h"
-
-/* Open packs of a local backend, most recently used kept. Thread-safe. */
-struct pack_files;
-CAIRN_MUST_CHECK int pack_files_new(struct pack_files **out, struct cairn_error *err);
-void pack_files_free(struct pack_files *p); /* NULL is allowed */
-
-/* One use of an open pack. fd is borrowed until pack_file_put; -1 where objects are no files. */
-struct pack_file {
-    int fd;
-    struct pack_entry_ref *ref; /* private */
-};
-/* not_found: the pack is gone. */
-CAIRN_MUST_CHECK int pack_file_get(struct cairn_store *s, const struct cairn_op *op,
-                                   const uint8_t pack[PACK_ID_LEN], struct pack_file *out,
-                                   struct cairn_error *err);
-void pack_file_put(struct cairn_store *s, struct pack_file *f);
 
 /* Scratch for one thread's work on chunks. */
 struct chunk_ctx {
@@ -72,5 +57,21 @@ CAIRN_MUST_CHECK int chunk_read(struct cairn_store *s, const struct cairn_op *op
                                 struct chunk_ctx *ctx, const struct chunk *chunk,
                                 const uint8_t *xxh, void *plain, size_t cap, size_t expect,
                                 size_t *len, struct cairn_error *err);
+
+/* The second half of chunk_read, for whoever has read and verified once: what is corrupt now is. */
+CAIRN_MUST_CHECK int chunk_read_again(struct cairn_store *s, const struct cairn_op *op,
+                                      struct chunk_ctx *ctx, const struct chunk *chunk,
+                                      const uint8_t *xxh, void *plain, size_t cap, size_t expect,
+                                      size_t *len, struct cairn_error *err);
+
+/* The parts of chunk_read, for whoever has the stored bytes already: decode them, with the base's
+ * plain bytes where there is one, and verify. Errors: corrupt. */
+CAIRN_MUST_CHECK int chunk_decode(struct cairn_store *s, struct chunk_ctx *ctx,
+                                  const struct chunk *chunk, const uint8_t *xxh, const void *stored,
+                                  const void *base, size_t base_len, void *plain, size_t cap,
+                                  size_t expect, size_t *len, struct cairn_error *err);
+CAIRN_MUST_CHECK int chunk_verify(struct cairn_store *s, const struct chunk *chunk,
+                                  const uint8_t *xxh, const void *plain, size_t len,
+                                  struct cairn_error *err);
 
 #endif

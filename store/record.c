@@ -1,7 +1,6 @@
 #include "store/record.h"
 
 #include "base/util.h"
-#include "store/chunk_io.h"
 #include "store/digest.h"
 
 #include <errno.h>
@@ -41,6 +40,7 @@ static int open_record(struct cairn_store *store, const struct cairn_op *op, con
     if (!r)
         return error_oom(err, "record");
     pthread_mutex_init(&r->reload_lock, NULL);
+    pthread_mutex_init(&r->ahead_lock, NULL);
     r->store = store;
     r->meta = BUF_INIT(META_MAX);
     memcpy(r->id, id, strlen(id) + 1);
@@ -91,6 +91,7 @@ void cairn_record_close(struct cairn_record *r)
     free(r->old);
     buf_release(&r->meta);
     pthread_mutex_destroy(&r->reload_lock);
+    pthread_mutex_destroy(&r->ahead_lock);
     free(r);
 }
 
@@ -161,87 +162,6 @@ void cairn_record_file(const struct cairn_record *r, uint64_t i, struct cairn_fi
 int64_t cairn_record_find(const struct cairn_record *r, const char *path)
 {
     return manifest_find(atomic_load(&r->manifest), path, strlen(path));
-}
-
-/* Part of one chunk: its bytes [skip, skip + len) into out. room has one chunk's length. */
-static int read_part(struct cairn_record *r, const struct cairn_op *op, struct chunk_ctx *ctx,
-                     const struct manifest *m, uint32_t index, size_t plain_len, size_t skip,
-                     size_t len, uint8_t *room, uint8_t *out, struct cairn_error *err)
-{
-    struct chunk c;
-    manifest_chunk(m, index, &c);
-    bool whole = skip == 0 && len == plain_len;
-    size_t got;
-    int rc = chunk_read(r->store, op, ctx, &c, manifest_chunk_xxh(m, index), whole ? out : room,
-                        plain_len, plain_len, &got, err);
-    if (!rc && !whole)
-        memcpy(out, room + skip, len);
-    return rc;
-}
-
-/* As far as the manifest m goes. *done: bytes read, also on failure. */
-static int read_range(struct cairn_record *r, const struct cairn_op *op, const struct manifest *m,
-                      const struct manifest_file *f, uint8_t *buf, size_t len, uint64_t offset,
-                      size_t *done, struct cairn_error *err)
-{
-    uint32_t cs = r->store->format.chunk_size;
-    CLEANUP_FREE uint8_t *room = malloc(cs);
-    struct chunk_ctx *ctx = NULL;
-    if (!room)
-        return error_oom(err, "reading");
-    int rc = chunk_ctx_get(r->store, &ctx, err);
-    while (!rc && *done < len) {
-        uint64_t at = offset + *done, no = at / cs, run;
-        uint32_t index;
-        size_t skip = (size_t)(at - no * cs), n;
-        if (!manifest_lookup(m, f, no, &index, &run)) {
-            uint64_t hole = run > UINT64_MAX / cs ? UINT64_MAX : run * cs;
-            n = hole - skip < len - *done ? (size_t)(hole - skip) : len - *done;
-            memset(buf + *done, 0, n);
-        } else {
-            size_t plain = f->size - no * cs < cs ? (size_t)(f->size - no * cs) : cs;
-            n = plain - skip < len - *done ? plain - skip : len - *done;
-            rc = op_check(op, "reading", err);
-            uint64_t wanted = (skip + (len - *done) + cs - 1) / cs;
-            uint32_t ahead = (uint32_t)(run < wanted ? run : wanted);
-            if (!rc)
-                chunk_read_ahead(r->store, op, ctx, chunk_at_manifest, m, index, index + ahead);
-            if (!rc)
-                rc = read_part(r, op, ctx, m, index, plain, skip, n, room, buf + *done, err);
-        }
-        if (!rc)
-            *done += n;
-    }
-    chunk_ctx_put(r->store, ctx);
-    return rc;
-}
-
-int cairn_record_pread(struct cairn_record *r, const struct cairn_op *op, uint64_t i, void *buf,
-                       size_t len, uint64_t offset, size_t *got, struct cairn_error *err)
-{
-    ERROR_OR_LOCAL(err);
-    struct manifest_file f;
-    *got = 0;
-    const struct manifest *m = atomic_load(&r->manifest);
-    if (i >= manifest_info(m)->n_files)
-        return error_set(err, CAIRN_INVALID, EINVAL, "%s has no file %llu", r->id,
-                         (unsigned long long)i);
-    int rc = op_check(op, "reading", err);
-    manifest_file(m, (uint32_t)i, &f);
-    if (rc || offset >= f.size)
-        return rc;
-    if (len > f.size - offset)
-        len = (size_t)(f.size - offset);
-    rc = read_range(r, op, m, &f, buf, len, offset, got, err);
-    if (rc == CAIRN_NOT_FOUND) {
-        rc = record_reload(r, op, m, err);
-        if (!rc) {
-            m = atomic_load(&r->manifest);
-            manifest_file(m, (uint32_t)i, &f);
-            rc = read_range(r, op, m, &f, buf, len, offset, got, err);
-        }
-    }
-    return rc ? error_wrap(err, "reading %s, generation %s", r->id, r->gen) : CAIRN_OK;
 }
 
 uint64_t cairn_record_seek(const struct cairn_record *r, uint64_t i, uint64_t offset, bool hole)

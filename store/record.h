@@ -4,6 +4,7 @@
 
 #include "store/manifest.h"
 #include "store/pin_keeper.h"
+#include "store/record_ahead.h"
 
 #include <stdatomic.h>
 
@@ -21,6 +22,8 @@ struct cairn_record {
     pthread_mutex_t reload_lock;
     struct manifest **old; /* guarded by reload_lock, owned */
     size_t n_old;
+    pthread_mutex_t ahead_lock;
+    struct record_ahead ahead; /* guarded by ahead_lock */
 };
 
 /* Open one generation of a record, committed or not: without its meta. gen is valid. not_found: it

@@ -32,7 +32,16 @@ struct record_span {
 CAIRN_MUST_CHECK int record_map(struct cairn_record *r, const struct cairn_op *op, uint64_t i,
                                 uint64_t offset, uint64_t len, struct record_span *spans,
                                 size_t max, size_t *n, struct cairn_error *err);
+/* The same, but what lies before a chunk that cannot be had is mapped on failure, too, and to be
+ * released. */
+CAIRN_MUST_CHECK int record_map_part(struct cairn_record *r, const struct cairn_op *op, uint64_t i,
+                                     uint64_t offset, uint64_t len, struct record_span *spans,
+                                     size_t max, size_t *n, struct cairn_error *err);
 void record_spans_release(struct cairn_store *s, struct record_span *spans, size_t n);
+
+/* Reading from the span's descriptor failed, or ended early: its file is looked at anew, and what
+ * it has verified again, before it is handed out any more. The span is to be released as any. */
+void record_span_doubt(struct cairn_store *s, const struct record_span *span);
 
 /* Bring bytes [offset, offset + len) of file i here, several pieces at a time, and wait until they
  * are: for a thread that prefetches. Does nothing for what is local anyway. */

@@ -10,7 +10,11 @@
 
 #include <pthread.h>
 
+struct budget;
+struct cache;
 struct chunk_ctx;
+struct copies;
+struct fills;
 struct gens;
 struct lease_table;
 struct pack_files;
@@ -30,6 +34,10 @@ struct cairn_store {
     struct pool *pool;           /* owned; computes */
     struct pool *io;             /* owned; waits for the disk (seals packs) */
     struct pack_files *packs;    /* owned; open packs of a local backend */
+    struct budget *budget;       /* owned; NULL, as the next one, where nothing can be kept here */
+    struct cache *cache;         /* owned; chunks */
+    struct copies *copies;       /* owned; whole files; NULL as the budget */
+    struct fills *fills;         /* owned; NULL where objects are local files */
     struct pin_keeper *keeper;   /* owned */
     struct gens *gens;           /* owned; materialised generations; NULL, as the next two, where */
     struct lease_table *leases;  /* owned    there is no state folder, or it cannot be used */
