@@ -3,7 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "store/chunk_io.h"
+#include "store/budget.h"
+#include "store/cache_fill.h"
+#include "store/copies.h"
+#include "store/gens.h"
 #include "store/lease.h"
 #include "store/manifest.h"
 #include "store/shared_fetch.h"
@@ -199,6 +202,36 @@ static int64_t seconds_ns(double seconds)
     return seconds > 0 ? clock_from_seconds(seconds, 0) : 0;
 }
 
+/* Where nothing can be kept, everything is read anew each time it is wanted. */
+static int open_cache(struct cairn_store *s, const struct cairn_config *config,
+                      struct cairn_error *err)
+{
+    CLEANUP_FREE char *folder = NULL;
+    CLEANUP_FREE char *packs = NULL;
+    CLEANUP_FREE char *files = NULL;
+    if (asprintf(&folder, "%s/cache", s->state) < 0) {
+        folder = NULL;
+        return error_oom(err, "path");
+    }
+    if (asprintf(&packs, "%s/packs", folder) < 0) {
+        packs = NULL;
+        return error_oom(err, "path");
+    }
+    if (asprintf(&files, "%s/files", folder) < 0) {
+        files = NULL;
+        return error_oom(err, "path");
+    }
+    int rc = store_make_folders(packs, err);
+    if (!rc)
+        rc =
+            budget_new(folder, config->cache_bytes > 0 ? config->cache_bytes : -1, &s->budget, err);
+    if (!rc && config->cache_bytes >= 0)
+        rc = cache_new(packs, s->format.secret, s->format.chunk_size, s->budget, &s->cache, err);
+    if (!rc && config->cache_bytes >= 0)
+        rc = copies_new(files, s->budget, &s->copies, err);
+    return rc;
+}
+
 static int open_shared(struct cairn_store *s, const struct cairn_config *config,
                        struct cairn_error *err)
 {
@@ -245,11 +278,21 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
     if (!rc && config->state && open_index(s, config->state, &ignored))
         log_line(LOG_LEVEL_WARNING, "working without an index in %s: %s", config->state,
                  ignored.message);
+    if (!rc && !backend->ops->open_fd)
+        rc = fills_new(s, &s->fills, err);
+    if (!rc && s->state && open_cache(s, config, &ignored))
+        log_line(LOG_LEVEL_WARNING, "working without a cache in %s: %s", config->state,
+                 ignored.message);
     if (!rc && s->state && open_shared(s, config, &ignored)) {
         log_line(LOG_LEVEL_WARNING, "working without shared fetches in %s: %s", config->state,
                  ignored.message);
         close_shared(s);
     }
+    if (s->budget && s->gens)
+        budget_add_source(s->budget, &(struct budget_source){.what = "local copies",
+                                                             .ctx = s->gens,
+                                                             .scan = gens_scan,
+                                                             .evict = gens_evict});
     if (!rc) /* last: its thread uses the others */
         rc = keeper_new(s, seconds_ns(config->generation_grace_seconds), tick, &s->keeper, err);
     if (rc) {
@@ -266,10 +309,14 @@ void cairn_close(struct cairn_store *s)
         return;
     close_shared(s);
     keeper_free(s->keeper);
-    lease_table_free(s->leases);
-    gens_free(s->gens);
     pool_free(s->pool);
     pool_free(s->io);
+    fills_free(s->fills);
+    budget_free(s->budget); /* its thread uses what it bounds */
+    lease_table_free(s->leases);
+    gens_free(s->gens);
+    cache_free(s->cache);
+    copies_free(s->copies);
     index_close(s->index);
     free(s->state);
     pack_files_free(s->packs);
