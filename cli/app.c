@@ -45,6 +45,7 @@ struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3
         .workers = (unsigned)(workers->given ? workers->number : (uint64_t)app->config.workers),
         .s3 = s3,
         .fetch_budget_seconds = (double)app->config.fetch_budget_seconds,
+        .cache_bytes = app->config.cache_bytes > 0 ? app->config.cache_bytes : 0,
         .generation_grace_seconds = (double)app->config.generation_grace_seconds,
     };
 }
