@@ -15,11 +15,11 @@
 enum state { IDLE, RUNNING, STOPPING, ENDED };
 
 struct gc_runner {
-    struct cairn_store *store;     /* borrowed, constant */
-    struct cairn_cancel *cancel;   /* owned, constant */
-    pthread_t thread;              /* constant */
-    pthread_mutex_t lock;          /* guards all below */
-    pthread_cond_t changed;        /* state, sweep, ended, waiters */
+    struct cairn_store *store;   /* borrowed, constant */
+    struct cairn_cancel *cancel; /* owned, constant */
+    pthread_t thread;            /* constant */
+    pthread_mutex_t lock;        /* guards all below */
+    pthread_cond_t changed;      /* state, sweep, ended, waiters */
     struct cairn_gc_config config;
     enum state state;
     bool dry_run;   /* of the sweep that runs */
