@@ -219,7 +219,7 @@ static int fault_remove(struct backend *b, const struct cairn_op *op, const char
                         size_t n, bool *failed, struct cairn_error *err)
 {
     struct fault_backend *f = fault_of(b);
-    struct fault_plan p;
+    struct fault_plan p = {0};
     if (!is_due(f, FAULT_REMOVE, keys, n, &p))
         return f->inner->ops->remove(f->inner, op, keys, n, failed, err);
     size_t done = p.kind == FAULT_LOST ? n : p.kind == FAULT_TEAR ? (size_t)kept(&p, n) : 0;
