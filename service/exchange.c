@@ -209,9 +209,13 @@ void exchange_start(struct exchange *ex)
 
 void exchange_read(struct exchange *ex)
 {
-    ex->rc = submit(ex, LANE_WAIT, run_read, &ex->err);
-    if (ex->rc)
-        conn_send_piece(ex->conn);
+    struct cairn_error err;
+    int rc = submit(ex, LANE_WAIT, run_read, &err);
+    if (!rc)
+        return; /* from here on rc and err of ex are the lane's */
+    ex->rc = rc;
+    ex->err = err;
+    conn_send_piece(ex->conn);
 }
 
 void exchange_desert(struct exchange *ex)
