@@ -26,7 +26,7 @@ struct mount_config {
     const char *apart[MOUNT_APART_MAX];
     enum mount_materialise materialise;
     unsigned workers;           /* that take requests; 0: 4 */
-    unsigned read_ahead_kib;    /* 0: 1024 */
+    unsigned read_ahead_kib;    /* 0: 1024, of a store that is far away 4 */
     int64_t read_timeout_ns;    /* of one read; 0: 120 s */
     int64_t other_timeout_ns;   /* of everything else but publishing; 0: 30 s */
     int64_t publish_timeout_ns; /* of the rename that publishes or commits; 0: 30 min */

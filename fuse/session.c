@@ -21,10 +21,14 @@
 #include <signal.h>
 #include <string.h>
 
-#define WORKERS_DEFAULT    4u
-#define WORKERS_MAX        32u
-#define READ_AHEAD_DEFAULT 1024u
-#define WAKE_SIGNAL        SIGUSR2
+#define WORKERS_DEFAULT 4u
+#define WORKERS_MAX     32u
+/* Of a local store, where bytes that nobody wants cost little. Of one far away: the kernel reads
+ * around a fault without asking what that costs, so it gets no room for it; what read(2) asks for
+ * comes in larger pieces all the same, and sequential readers are seen and served ahead below. */
+#define READ_AHEAD_LOCAL  1024u
+#define READ_AHEAD_REMOTE 4u
+#define WAKE_SIGNAL       SIGUSR2
 
 struct session {
     struct mount m; /* first: the one is the other */
@@ -313,8 +317,9 @@ int mount_start(struct cairn_store *store, const struct mount_config *config,
         take_back(s);
         return error_wrap(err, "mount %s", config->dir);
     }
-    mountpoint_read_ahead(s->m.dir,
-                          config->read_ahead_kib ? config->read_ahead_kib : READ_AHEAD_DEFAULT);
+    mountpoint_read_ahead(s->m.dir, config->read_ahead_kib ? config->read_ahead_kib
+                                    : s->m.remote          ? READ_AHEAD_REMOTE
+                                                           : READ_AHEAD_LOCAL);
     *out = &s->m;
     return CAIRN_OK;
 }
