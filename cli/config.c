@@ -84,6 +84,7 @@ static const struct key keys[] = {
     {"gc_visibility_seconds", TYPE_INTEGER, AT(gc_visibility_seconds), 0, DAY},
     {"gc_young_seconds", TYPE_INTEGER, AT(gc_young_seconds), 0, 30 * DAY},
     {"gc_dead_margin_seconds", TYPE_INTEGER, AT(gc_dead_margin_seconds), 0, 30 * DAY},
+    {"staging_keep_seconds", TYPE_INTEGER, AT(staging_keep_seconds), 1, 365 * DAY},
     {"workers", TYPE_INTEGER, AT(workers), 0, 64},
     {"log_level", TYPE_CHOICE, AT(log_level), .choices = log_levels},
     {"drain_seconds", TYPE_INTEGER, AT(drain_seconds), 0, 3600},
@@ -104,6 +105,7 @@ void config_init(struct config *c)
         .gc_visibility_seconds = -1,
         .gc_young_seconds = DAY,
         .gc_dead_margin_seconds = 1800,
+        .staging_keep_seconds = DAY,
         .log_level = LOG_LEVEL_INFO,
         .drain_seconds = 30,
     };

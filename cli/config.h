@@ -35,6 +35,7 @@ struct config {
     int64_t checkpoint_ttl_hours;  /* 0: for ever */
     int64_t gc_visibility_seconds; /* -1: as the kind of store wants */
     int64_t gc_young_seconds, gc_dead_margin_seconds;
+    int64_t staging_keep_seconds;
     int64_t workers; /* 0: as many as there are cores, at most 8 */
     int log_level;   /* enum log_level */
     bool log_level_given;

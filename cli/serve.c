@@ -79,6 +79,7 @@ static int fill(const struct app *app, const struct config *c, const struct path
     out->gc = app_gc_config(c);
     out->settings.log_level = log_level(app, c);
     out->settings.drain_ns = seconds(c->drain_seconds);
+    out->settings.staging_keep_ns = seconds(c->staging_keep_seconds);
     out->settings.sweep_interval_ns = seconds(c->sweep_interval_seconds);
     out->settings.fetch_budget_ns = seconds(c->fetch_budget_seconds);
     return CAIRN_OK;

@@ -36,6 +36,7 @@ void service_settings_init(struct service_settings *s)
         .log_level = LOG_LEVEL_INFO,
         .drain_ns = 30 * NS_PER_S,
         .sweep_interval_ns = 3600 * NS_PER_S,
+        .staging_keep_ns = 24 * 3600 * NS_PER_S,
         .fetch_budget_ns = 1800 * NS_PER_S,
         .head_timeout_ns = 30 * NS_PER_S,
         .idle_timeout_ns = 120 * NS_PER_S,

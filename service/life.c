@@ -141,6 +141,7 @@ static void apply(struct service *s)
     s->settings.log_level = now->log_level;
     s->settings.drain_ns = now->drain_ns;
     s->settings.sweep_interval_ns = now->sweep_interval_ns;
+    s->settings.staging_keep_ns = now->staging_keep_ns;
     struct service_settings settings = s->settings;
     pthread_mutex_unlock(&s->lock);
     s->config.gc.ttl_ns = s->reloaded.gc.ttl_ns;

@@ -25,6 +25,7 @@ int publish_jobs_new(const struct publish_jobs_options *options, struct publish_
         return error_oom(err, "publishes");
     p->o = *options;
     p->o.staging = p->o.tickets = NULL;
+    p->keep_ns = options->keep_ns;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->none, NULL);
     int rc = store_make_folders(options->tickets, err);
@@ -83,6 +84,13 @@ void publish_jobs_free(struct publish_jobs *p)
     pthread_cond_destroy(&p->none);
     pthread_mutex_destroy(&p->lock);
     free(p);
+}
+
+void publish_jobs_keep(struct publish_jobs *p, int64_t keep_ns)
+{
+    pthread_mutex_lock(&p->lock);
+    p->keep_ns = keep_ns;
+    pthread_mutex_unlock(&p->lock);
 }
 
 bool publish_jobs_busy(struct publish_jobs *p)

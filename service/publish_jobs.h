@@ -27,6 +27,8 @@ CAIRN_MUST_CHECK int publish_jobs_new(const struct publish_jobs_options *options
                                       struct publish_jobs **out, struct cairn_error *err);
 /* Cancels what runs and waits for it. No call may begin afterwards. NULL is allowed. */
 void publish_jobs_free(struct publish_jobs *p);
+/* From now on; as in the options. */
+void publish_jobs_keep(struct publish_jobs *p, int64_t keep_ns);
 /* Fire the token of every job: they end as failed, cancelled. */
 void publish_jobs_cancel_all(struct publish_jobs *p);
 bool publish_jobs_busy(struct publish_jobs *p);

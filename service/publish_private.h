@@ -43,7 +43,7 @@ struct job {
 };
 
 struct publish_jobs {
-    struct publish_jobs_options o; /* its texts are not kept */
+    struct publish_jobs_options o; /* constant; its texts and keep_ns are not used */
     struct staging_area *area;     /* owned, constant */
     int tickets;                   /* folder, owned, constant */
     pthread_mutex_t lock;          /* guards all below */
@@ -52,6 +52,7 @@ struct publish_jobs {
     unsigned at_work;  /* jobs that the lane has, until nothing is left to do for them */
     uint64_t stagings; /* folders in the area, about */
     bool stop;
+    int64_t keep_ns;
     struct publish_jobs_counts counts;
 };
 

@@ -76,9 +76,12 @@ static int add_staging(void *ctx, const char *name, struct cairn_error *err)
     return ticket_token_is_valid(name) ? add_token(ctx, name, err) : CAIRN_OK;
 }
 
-static bool is_old(const struct publish_jobs *p, int64_t ns)
+static bool is_old(struct publish_jobs *p, int64_t ns)
 {
-    return clock_realtime() - ns >= p->o.keep_ns;
+    pthread_mutex_lock(&p->lock);
+    int64_t keep = p->keep_ns;
+    pthread_mutex_unlock(&p->lock);
+    return clock_realtime() - ns >= keep;
 }
 
 int publish_remove_staging(struct publish_jobs *p, const char *token, struct cairn_error *err)
@@ -116,6 +119,12 @@ static int tidy_token(struct publish_jobs *p, const struct cairn_op *op, const c
         return error_set(err, rc, e.sys_errno, "%s", e.message);
     if (t.state == TICKET_QUEUED) {
         rc = publish_resolve(p, op, &t, err);
+        if (rc)
+            return rc;
+    }
+    /* Between the outcome and this a process may have died. */
+    if (t.state == TICKET_DONE && t.own && !t.keep && touched) {
+        rc = publish_remove_staging(p, token, err);
         if (rc)
             return rc;
     }

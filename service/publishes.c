@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Stagings that nobody uses, and outcomes, are kept for a day. */
-#define KEEP_NS ((int64_t)24 * 3600 * NS_PER_S)
-
 static void wake(void *service)
 {
     service_wake(service);
@@ -36,7 +33,7 @@ static int start(struct service *s, void **self, struct cairn_error *err)
                                      .lane = service_lane(s, LANE_LONG),
                                      .staging = staging,
                                      .tickets = tickets,
-                                     .keep_ns = KEEP_NS,
+                                     .keep_ns = settings.staging_keep_ns,
                                      .idle = wake,
                                      .ctx = s};
     struct publish_jobs *p;
@@ -89,6 +86,9 @@ static struct publish_jobs *jobs_of(struct service *s)
 
 int publishes_tidy(struct service *s, const struct cairn_op *op, struct cairn_error *err)
 {
+    struct service_settings settings;
+    service_settings_get(s, &settings);
+    publish_jobs_keep(jobs_of(s), settings.staging_keep_ns);
     return publish_jobs_tidy(jobs_of(s), op, err);
 }
 
@@ -98,6 +98,8 @@ int publishes_stage(struct request *r, struct response *out, struct cairn_error 
 {
     CLEANUP_FREE char *path = NULL;
     char token[TOKEN_TEXT];
+    struct service_settings settings;
+    service_settings_get(r->service, &settings);
     int rc = request_fields(r, NULL, 0, err);
     if (!rc)
         rc = publish_jobs_stage(jobs_of(r->service), r->id, r->peer.uid, r->peer.gid, token, &path,
@@ -109,7 +111,7 @@ int publishes_stage(struct request *r, struct response *out, struct cairn_error 
     jsonw_object(&w, NULL);
     jsonw_str(&w, "token", token);
     jsonw_str(&w, "path", path);
-    jsonw_i64(&w, "keep_seconds", KEEP_NS / NS_PER_S);
+    jsonw_i64(&w, "keep_seconds", settings.staging_keep_ns / NS_PER_S);
     jsonw_object_end(&w);
     return jsonw_end(&w);
 }

@@ -19,6 +19,7 @@ struct service_settings {
     int log_level;             /* enum log_level */
     int64_t drain_ns;          /* from the first SIGTERM until what runs is cancelled */
     int64_t sweep_interval_ns; /* between two sweeps */
+    int64_t staging_keep_ns;   /* stagings nobody uses, and outcomes of publishes, are kept */
     int64_t fetch_budget_ns;   /* of one flight */
     int64_t head_timeout_ns;   /* for a whole request head and body to arrive */
     int64_t idle_timeout_ns;   /* of a connection between two requests, and of a reader that

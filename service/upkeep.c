@@ -122,7 +122,10 @@ static void tidy(void *ctx)
         u->tidying = false;
         pthread_mutex_unlock(&u->lock);
     }
-    loop_timer_set(u->tidy, next_delay(TIDY_NS));
+    struct service_settings settings;
+    service_settings_get(u->service, &settings);
+    int64_t interval = settings.staging_keep_ns / 4;
+    loop_timer_set(u->tidy, next_delay(interval < TIDY_NS ? interval : TIDY_NS));
 }
 
 static void release(struct upkeep *u)
@@ -155,7 +158,7 @@ static int start(struct service *s, void **self, struct cairn_error *err)
     int64_t interval = sweep_interval(u);
     if (interval)
         loop_timer_set(u->sweep, first_delay(interval));
-    loop_timer_set(u->tidy, first_delay(TIDY_NS));
+    loop_timer_set(u->tidy, random_ns(NS_PER_S));
     *self = u;
     return CAIRN_OK;
 }

@@ -4,7 +4,9 @@
  *   task    first                                   then                       on
  *   sweep   within a tenth of the interval, at      each interval, 10 % more   gc_runner's thread
  *           most a minute                           or less
- *   tidy    the same                                every ten minutes          a lane
+ *   tidy    within a second                         every ten minutes, or      a lane
+ *                                                   oftener if stagings are
+ *                                                   kept for less than forty
  *
  * With records that end by themselves (a TTL), sweeps are at most an hour apart. A task that is due
  * while it still runs is not begun again, so nothing piles up behind one that hangs; one that fails

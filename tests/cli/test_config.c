@@ -45,6 +45,7 @@ START_TEST(test_config__an_empty_object_is_the_defaults)
     ck_assert_int_eq(c.log_level, LOG_LEVEL_INFO);
     ck_assert(!c.log_level_given);
     ck_assert_int_eq(c.drain_seconds, 30);
+    ck_assert_int_eq(c.staging_keep_seconds, 86400);
     ck_assert_int_eq(c.s3.max_requests, 16);
     ck_assert_int_eq(c.s3.signature, CONFIG_V4);
     config_release(&c);
@@ -66,7 +67,8 @@ START_TEST(test_config__every_key_is_kept)
                 "\"fetch_budget_seconds\": 60, \"generation_grace_seconds\": 61,"
                 "\"sweep_interval_seconds\": 62, \"checkpoint_ttl_hours\": 63,"
                 "\"gc_visibility_seconds\": 0, \"gc_young_seconds\": 0, \"workers\": 64,"
-                "\"log_level\": \"debug\", \"drain_seconds\": 0}",
+                "\"log_level\": \"debug\", \"drain_seconds\": 0,"
+                "\"staging_keep_seconds\": 64}",
                 &err));
     ck_assert_int_eq(c.kind, CONFIG_S3);
     ck_assert_str_eq(c.s3.bucket, "b");
@@ -96,6 +98,7 @@ START_TEST(test_config__every_key_is_kept)
     ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
     ck_assert(c.log_level_given);
     ck_assert_int_eq(c.drain_seconds, 0);
+    ck_assert_int_eq(c.staging_keep_seconds, 64);
     config_release(&c);
 }
 END_TEST

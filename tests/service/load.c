@@ -84,16 +84,16 @@ static void read_lines(void)
     }
 }
 
-/* "@16" and "@32" become the number. */
+/* "@08" and "@32" become the number. */
 static char *expand(const char *text, uint64_t number)
 {
     char *out = malloc(strlen(text) + 512), *to = out;
     if (!out)
         die("memory");
     while (*text) {
-        if (strncmp(text, "@16", 3) == 0 || strncmp(text, "@32", 3) == 0) {
-            to += snprintf(to, 33, text[1] == '1' ? "%016llx" : "%032llx",
-                           (unsigned long long)number);
+        if (strncmp(text, "@08", 3) == 0 || strncmp(text, "@32", 3) == 0) {
+            to +=
+                snprintf(to, 33, text[1] == '0' ? "%08llx" : "%032llx", (unsigned long long)number);
             text += 3;
         } else {
             *to++ = *text++;

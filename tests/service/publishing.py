@@ -55,6 +55,11 @@ def ended(s, token):
     return kit.eventually("the publish ends", over)
 
 
+def gone(path):
+    """The answer does not wait for it."""
+    kit.eventually("the staging goes", lambda: not os.path.exists(path))
+
+
 def gen(meta):
     return hashlib.sha256(meta).hexdigest()[:16]
 
@@ -79,7 +84,7 @@ def meta_comes_from_the_body_or_the_staging_or_is_made():
     token, path = staged(s, kit.A, {"memory": b"a"}, b" {\"x\" : 1}\n\xff")
     a = publish(s, kit.A, token=token)
     kit.equal((a.status, a.json()["gen"]), (200, gen(b" {\"x\" : 1}\n\xff")))
-    assert not os.path.exists(path)
+    gone(path)
     kit.equal(s.get(f"/v1/records/{kit.A}/meta").body, b" {\"x\" : 1}\n\xff")
     token, _ = staged(s, T, {"memory": b"a"}, b"not this one")
     a = publish(s, T, token=token, meta={"z": [1, 2.5, None], "a": "\u00e9"})
@@ -112,7 +117,7 @@ def the_same_request_again_is_told_the_same():
     kit.equal(look(s, other)["state"], "failed")
     kit.equal(s.ask("DELETE", f"/v1/publishes/{token}").json(), {"cancelling": False})
     kit.equal(s.get(f"/v1/publishes/{token}").status, 404)
-    assert not os.path.exists(path)
+    gone(path)
     kit.equal(s.get(f"/v1/records/{kit.B}").status, 200)
 
 
@@ -316,7 +321,7 @@ def other_users():
     status, answer = as_other("POST", f"/v1/records/{id}/publish", body)
     kit.equal(status, 200, answer)
     kit.equal(content(s, id, "memory"), b"theirs")
-    assert not os.path.exists(theirs["path"])
+    gone(theirs["path"])
 
 
 skipped = 0
@@ -354,7 +359,7 @@ def a_kill_in_the_middle_leaves_an_answer_and_a_free_id():
         a = publish(s, id, token=token, digest=True)
         kit.equal((a.status, a.json()["state"], a.json()["gen"]), (200, "done", gen(meta)))
         assert content(s, id, "memory") == data
-        assert not os.path.exists(path)
+        gone(path)
     print(f"killed publishes were found {sorted(outcomes)}")
     kit.equal(s.cairn("verify", "--quiet").returncode, 0)
 
