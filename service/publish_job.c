@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "service/publish_private.h"
 
 #include <errno.h>
@@ -187,6 +188,7 @@ void job_run(struct lane_job *lane_job)
     struct ticket t = j->ticket;
     pthread_mutex_unlock(&p->lock);
     int rc = publish(j, &result, &err);
+    STEP("service.published");
     t.state = rc ? TICKET_FAILED : TICKET_DONE;
     t.updated_ns = clock_realtime();
     if (rc)
@@ -197,6 +199,7 @@ void job_run(struct lane_job *lane_job)
     if (ticket_write(p->tickets, &t, &ignored)) /* who asks later is told what the store says */
         log_line(LOG_LEVEL_WARNING, "outcome of a publish of %s is not kept: %s", t.id,
                  ignored.message);
+    STEP("service.noted");
     staging_open_release(&j->staging);
     pthread_mutex_lock(&p->lock);
     j->ticket = t;
@@ -207,6 +210,7 @@ void job_run(struct lane_job *lane_job)
     pthread_mutex_unlock(&p->lock);
     if (!rc && t.own && !t.keep)
         remove_staging(p, t.token);
+    STEP("service.ended");
     job_unref(j);
     pthread_mutex_lock(&p->lock);
     bool idle = --p->at_work == 0;

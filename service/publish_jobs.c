@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "base/util.h"
 #include "service/publish_private.h"
 #include "store/meta.h"
@@ -298,6 +299,7 @@ static int begin(struct job *j, const struct publish_request *r, const char *has
     rc = ticket_write(p->tickets, t, err);
     if (rc)
         return rc;
+    STEP("service.queued");
     rc = submit(j, t, err);
     if (rc)
         take_back(j, &before, err);
@@ -380,8 +382,10 @@ int publish_jobs_stage(struct publish_jobs *p, const char *id, uid_t uid, gid_t 
     memcpy(t.id, id, strlen(id) + 1);
     t.created_ns = t.updated_ns = clock_realtime();
     rc = ticket_write(p->tickets, &t, err);
-    if (!rc)
+    if (!rc) {
+        STEP("service.ticket");
         rc = staging_make(p->area, t.token, uid, gid, path, err);
+    }
     struct cairn_error ignored;
     if (rc) {
         if (ticket_remove(p->tickets, t.token, &ignored))
