@@ -84,6 +84,11 @@ struct backend_ops {
      * never an early end. */
     int (*list)(struct backend *b, const struct cairn_op *op, const char *prefix, const char *after,
                 struct backend_iter **out, struct cairn_error *err);
+    /* As list, of what lies directly below prefix's last '/' in folders: their keys, with a '/' at
+     * the end, and as stat.mtime_ns when an object directly in them last came, was replaced or
+     * went. NULL in the table where there are no folders. */
+    int (*list_folders)(struct backend *b, const struct cairn_op *op, const char *prefix,
+                        const char *after, struct backend_iter **out, struct cairn_error *err);
     int (*iter_next)(struct backend_iter *it, const struct cairn_op *op, struct backend_entry *out,
                      struct cairn_error *err);
     void (*iter_free)(struct backend_iter *it);

@@ -164,6 +164,7 @@ static const struct backend_ops ops = {
     .put = dir_put,
     .remove = dir_remove,
     .list = dir_list,
+    .list_folders = dir_list_folders,
     .iter_next = dir_iter_next,
     .iter_free = dir_iter_free,
     .upload_new = dir_upload_new,

@@ -131,6 +131,8 @@ void dir_unlock(struct backend *b, const char *id, int lock);
 
 int dir_list(struct backend *b, const struct cairn_op *op, const char *prefix, const char *after,
              struct backend_iter **out, struct cairn_error *err);
+int dir_list_folders(struct backend *b, const struct cairn_op *op, const char *prefix,
+                     const char *after, struct backend_iter **out, struct cairn_error *err);
 int dir_iter_next(struct backend_iter *it, const struct cairn_op *op, struct backend_entry *out,
                   struct cairn_error *err);
 void dir_iter_free(struct backend_iter *it);

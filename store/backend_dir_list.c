@@ -27,6 +27,7 @@ struct dir_iter {
     const struct dir_backend *d;
     char *prefix, *after; /* owned */
     char *dents;          /* owned; what getdents64 fills */
+    bool folders;         /* these are what is yielded, of the first frame */
     struct frame frames[DEPTH_MAX];
     size_t depth; /* frames in use; 0: complete */
     char key[PATH_MAX + DEPTH_MAX * (NAME_MAX + 1) + 1];
@@ -194,8 +195,9 @@ static int prefix_check(const char *prefix, struct cairn_error *err)
     return *folder || *prefix == '/' ? dir_key_check(folder, err) : CAIRN_OK;
 }
 
-int dir_list(struct backend *b, const struct cairn_op *op, const char *prefix, const char *after,
-             struct backend_iter **out, struct cairn_error *err)
+static int start(struct backend *b, const struct cairn_op *op, const char *prefix,
+                 const char *after, bool folders, struct backend_iter **out,
+                 struct cairn_error *err)
 {
     const struct dir_backend *d = dir_of(b);
     int rc = prefix_check(prefix, err);
@@ -210,6 +212,7 @@ int dir_list(struct backend *b, const struct cairn_op *op, const char *prefix, c
         return error_oom(err, "list");
     it->base.ops = b->ops;
     it->d = d;
+    it->folders = folders;
     it->prefix = strdup(prefix);
     it->after = strdup(after);
     it->dents = malloc(DENTS_SIZE);
@@ -219,6 +222,39 @@ int dir_list(struct backend *b, const struct cairn_op *op, const char *prefix, c
     else
         *out = &it->base;
     return rc;
+}
+
+int dir_list(struct backend *b, const struct cairn_op *op, const char *prefix, const char *after,
+             struct backend_iter **out, struct cairn_error *err)
+{
+    return start(b, op, prefix, after, false, out, err);
+}
+
+int dir_list_folders(struct backend *b, const struct cairn_op *op, const char *prefix,
+                     const char *after, struct backend_iter **out, struct cairn_error *err)
+{
+    return start(b, op, prefix, after, true, out, err);
+}
+
+/* The folder that is the next name of f; out->key stays NULL if it is none any more. */
+static int yield_folder(struct dir_iter *it, struct frame *f, struct backend_entry *out,
+                        struct cairn_error *err)
+{
+    char bare[NAME_MAX + 1];
+    const char *name = f->names[f->next];
+    size_t len = strlen(name);
+    struct stat st;
+    memcpy(bare, name, len - 1);
+    bare[len - 1] = 0;
+    if (fstatat(f->fd, bare, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno != ENOENT)
+            return dir_fail(it->d, errno, "list", it->key, err);
+    } else if (S_ISDIR(st.st_mode)) {
+        out->key = it->key;
+        dir_stat_of(&st, &out->stat);
+    }
+    f->next++;
+    return CAIRN_OK;
 }
 
 /* Down into the folder that is the next name of f. One that vanished is passed over. */
@@ -286,7 +322,11 @@ int dir_iter_next(struct backend_iter *base, const struct cairn_op *op, struct b
             return rc;
         const char *name = f->names[f->next];
         memcpy(it->key + f->base, name, strlen(name) + 1);
-        if (is_folder(name) && it->depth < DEPTH_MAX)
+        if (it->folders && is_folder(name))
+            rc = yield_folder(it, f, out, err);
+        else if (it->folders)
+            f->next++;
+        else if (is_folder(name) && it->depth < DEPTH_MAX)
             rc = descend(it, op, f, err);
         else
             rc = yield(it, f, out, err);

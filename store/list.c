@@ -1,62 +1,12 @@
 #include "base/util.h"
 #include "store/digest.h"
 #include "store/index_build.h"
-#include "store/manifest.h"
-#include "store/store.h"
+#include "store/lister.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Ids in order, as their meta.json turn up in a listing. */
-typedef int id_fn(void *ctx, const char *id, struct cairn_error *err);
-
-/* fn returns 0 to go on, -1 to stop without an error, else an error's class. */
-static int each_id(struct cairn_store *s, const struct cairn_op *op, const char *prefix,
-                   const char *after, id_fn *fn, void *ctx, struct cairn_error *err)
-{
-    char key_prefix[KEY_MAX], key_after[KEY_MAX] = "";
-    snprintf(key_prefix, sizeof(key_prefix), LAYOUT_RECORDS "%s", prefix ? prefix : "");
-    /* '0' follows '/': behind every key of the record `after`. */
-    if (after && *after)
-        snprintf(key_after, sizeof(key_after), LAYOUT_RECORDS "%s0", after);
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = s->backend->ops->list(s->backend, op, key_prefix, key_after, &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_META)
-            rc = fn(ctx, k.id, err);
-    }
-    return rc == -1 ? CAIRN_OK : rc;
-}
-
-/* gen and what the manifest's header says. */
-static int read_header(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                       char gen[GEN_TEXT], struct manifest_info *info, struct cairn_error *err)
-{
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-    uint8_t header[MANIFEST_HEADER_LEN];
-    char key[KEY_MAX];
-    int rc = store_get_meta(s, op, id, &meta, gen, err);
-    if (rc)
-        return rc;
-    layout_export(id, gen, key);
-    rc = s->backend->ops->read(s->backend, op, key, 0, header, sizeof(header), err);
-    if (rc == CAIRN_NOT_FOUND)
-        return error_set(err, CAIRN_NOT_FOUND, ENOENT, "%s has no export (generation %s)", id, gen);
-    if (!rc)
-        rc = manifest_header_decode(header, info, err);
-    if (!rc && (strcmp(info->id, id) != 0 || strcmp(info->gen, gen) != 0))
-        rc = error_set(err, CAIRN_CORRUPT, EIO, "it is the manifest of %s, generation %s", info->id,
-                       info->gen);
-    return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
-}
 
 /* The ids that are held, in order: few, as a rule, and one listing tells them all. */
 struct holds {
@@ -105,48 +55,31 @@ static bool holds_has(const struct holds *h, const char *id)
     return h->n && bsearch(id, h->ids, h->n, sizeof(h->ids[0]), by_id);
 }
 
-struct lister {
+struct listing {
     struct holds holds;
-    struct cairn_store *s;
-    const struct cairn_op *op;
-    uint64_t left;
     int (*fn)(void *ctx, const struct cairn_list_entry *entry);
     void *ctx;
 };
 
-static int list_one(void *ctx, const char *id, struct cairn_error *err)
+static int list_one(void *ctx, const struct lister_entry *e)
 {
-    struct lister *l = ctx;
-    char gen[GEN_TEXT] = "", digest[DIGEST_TEXT] = "";
-    struct manifest_info info = {0};
-    struct cairn_error e;
-    int rc = read_header(l->s, l->op, id, gen, &info, &e);
-    /* A template may be published again between the reads of meta.json and of its manifest. */
-    if (rc == CAIRN_NOT_FOUND) {
-        gen[0] = 0;
-        rc = read_header(l->s, l->op, id, gen, &info, &e);
-    }
-    if (rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED || rc == CAIRN_INTERNAL)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
-    if (rc == CAIRN_NOT_FOUND && !gen[0])
-        return CAIRN_OK; /* removed meanwhile */
-    if (rc)
-        info = (struct manifest_info){0};
-    if (info.has_digest)
-        digest_text(info.digest, digest);
-    struct cairn_list_entry entry = {.id = id,
-                                     .error_class = rc,
-                                     .error_message = rc ? e.message : "",
-                                     .gen = rc ? "" : gen,
+    static const struct head none;
+    struct listing *l = ctx;
+    const struct head *h = e->rc ? &none : e->head;
+    char digest[DIGEST_TEXT] = "";
+    if (h->has_digest)
+        digest_text(h->digest, digest);
+    struct cairn_list_entry entry = {.id = e->id,
+                                     .error_class = e->rc,
+                                     .error_message = e->rc ? e->err->message : "",
+                                     .gen = h->gen,
                                      .digest = digest,
-                                     .created_ns = info.created_ns,
-                                     .logical_bytes = info.logical_bytes,
-                                     .stored_bytes = info.stored_bytes,
-                                     .files = info.n_files,
-                                     .held = holds_has(&l->holds, id)};
-    if (l->fn(l->ctx, &entry) != 0)
-        return -1;
-    return --l->left ? CAIRN_OK : -1;
+                                     .created_ns = h->created_ns,
+                                     .logical_bytes = h->logical_bytes,
+                                     .stored_bytes = h->stored_bytes,
+                                     .files = h->files,
+                                     .held = holds_has(&l->holds, e->id)};
+    return l->fn(l->ctx, &entry);
 }
 
 int cairn_list(struct cairn_store *s, const struct cairn_op *op,
@@ -163,13 +96,13 @@ int cairn_list(struct cairn_store *s, const struct cairn_op *op,
                          "list: prefix and after are (the beginning of) an id");
     if (o->prefix && strlen(o->prefix) > ID_MAX)
         return CAIRN_OK; /* no id is that long */
-    struct lister l = {
-        .s = s, .op = op, .left = o->limit ? o->limit : UINT64_MAX, .fn = fn, .ctx = ctx};
+    struct listing l = {.fn = fn, .ctx = ctx};
     int rc = op_check(op, "list", err);
     if (!rc)
         rc = holds_load(s, op, &l.holds, err);
     if (!rc)
-        rc = each_id(s, op, o->prefix, o->after, list_one, &l, err);
+        rc = lister_run(s, op, o->prefix, o->after, o->limit ? o->limit : UINT64_MAX, list_one, &l,
+                        err);
     holds_release(&l.holds);
     return rc ? error_wrap(err, "list") : CAIRN_OK;
 }
@@ -181,7 +114,7 @@ static int count_record(struct cairn_store *s, const struct cairn_op *op, const 
     struct manifest_info info;
     struct cairn_error e;
     out->records++;
-    int rc = read_header(s, op, id, gen, &info, &e);
+    int rc = lister_read(s, op, id, gen, &info, NULL, &e);
     if (!rc)
         out->logical_bytes += info.logical_bytes;
     else

@@ -7,6 +7,7 @@
 #include "store/cache_fill.h"
 #include "store/copies.h"
 #include "store/gens.h"
+#include "store/heads.h"
 #include "store/lease.h"
 #include "store/manifest.h"
 #include "store/shared_fetch.h"
@@ -283,6 +284,8 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
     if (!rc && s->state && open_cache(s, config, &ignored))
         log_line(LOG_LEVEL_WARNING, "working without a cache in %s: %s", config->state,
                  ignored.message);
+    if (!rc && s->state)
+        rc = heads_new(s->state, s->format.secret, &s->heads, err);
     if (!rc && s->state && open_shared(s, config, &ignored)) {
         log_line(LOG_LEVEL_WARNING, "working without shared fetches in %s: %s", config->state,
                  ignored.message);
@@ -318,6 +321,7 @@ void cairn_close(struct cairn_store *s)
     cache_free(s->cache);
     copies_free(s->copies);
     index_close(s->index);
+    heads_free(s->heads);
     free(s->state);
     pack_files_free(s->packs);
     chunk_ctx_free_all(s);

@@ -16,6 +16,7 @@ struct chunk_ctx;
 struct copies;
 struct fills;
 struct gens;
+struct heads;
 struct lease_table;
 struct pack_files;
 struct pin_keeper;
@@ -38,6 +39,7 @@ struct cairn_store {
     struct cache *cache;         /* owned; chunks */
     struct copies *copies;       /* owned; whole files; NULL as the budget */
     struct fills *fills;         /* owned; NULL where objects are local files */
+    struct heads *heads;         /* owned; what listings remember; NULL: nothing */
     struct pin_keeper *keeper;   /* owned */
     struct gens *gens;           /* owned; materialised generations; NULL, as the next two, where */
     struct lease_table *leases;  /* owned    there is no state folder, or it cannot be used */

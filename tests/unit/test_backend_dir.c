@@ -470,6 +470,73 @@ START_TEST(test_backend_dir__a_folder_that_changes_while_it_is_read_has_each_nam
 }
 END_TEST
 
+static const char *folders_of(const char *prefix, const char *after)
+{
+    static char text[4096];
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    size_t n = 0;
+    text[0] = 0;
+    ck_ok(b->ops->list_folders(b, NULL, prefix, after, &it, &err));
+    for (;;) {
+        struct backend_entry e;
+        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+        if (!e.key)
+            return text;
+        struct stat st;
+        ck_assert_int_eq(stat(path_of(e.key), &st), 0);
+        ck_assert_int_eq(e.stat.mtime_ns, st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s ", e.key);
+    }
+}
+
+START_TEST(test_backend_dir__folders_are_listed_by_themselves)
+{
+    open_store();
+    ck_assert_str_eq(folders_of("records/", ""), "");
+    ck_ok(put("records/b/meta.json", "1"));
+    ck_ok(put("records/a/export-1", "1"));
+    ck_ok(put("records/a/deep/er", "1"));
+    ck_ok(put("records/ab/x", "1"));
+    ck_ok(put("records/file", "1"));
+    ck_assert_int_eq(symlink("a", path_of("records/link")), 0);
+    make_folder("records/empty");
+    ck_assert_str_eq(folders_of("records/", ""),
+                     "records/a/ records/ab/ records/b/ records/empty/ ");
+    ck_assert_str_eq(folders_of("records/a", ""), "records/a/ records/ab/ ");
+    ck_assert_str_eq(folders_of("records/", "records/a0"),
+                     "records/ab/ records/b/ records/empty/ ");
+    ck_assert_str_eq(folders_of("records/", "records/b0"), "records/empty/ ");
+    ck_assert_str_eq(folders_of("records/x", ""), "");
+    ck_assert_str_eq(folders_of("", ""), "records/ tmp/ ");
+    /* One that goes meanwhile is passed over; one that becomes a file too. */
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    struct backend_entry e;
+    ck_ok(b->ops->list_folders(b, NULL, "records/", "", &it, &err));
+    ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+    ck_assert_str_eq(e.key, "records/a/");
+    ck_assert_int_eq(rename(path_of("records/b"), path_of("records/c")), 0);
+    ck_assert_int_eq(rmdir(path_of("records/empty")), 0);
+    make_file(path_of("records/empty"), "");
+    ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+    ck_assert_str_eq(e.key, "records/ab/");
+    ck_ok(it->ops->iter_next(it, NULL, &e, &err));
+    ck_assert_ptr_null(e.key);
+    /* An object that comes, is replaced or goes changes its folder's time. */
+    static const struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    for (int i = 0; i < 3; i++) {
+        struct stat st;
+        ck_assert_int_eq(utimensat(AT_FDCWD, path_of("records/a"), old, 0), 0);
+        if (i < 2)
+            ck_ok(put("records/a/meta.json", "again"));
+        else
+            ck_ok(backend_remove_one(b, NULL, "records/a/meta.json", &err));
+        ck_assert_int_eq(stat(path_of("records/a"), &st), 0);
+        ck_assert_int_ne(st.st_mtim.tv_sec, old[0].tv_sec);
+    }
+    backend_free(b);
+}
+END_TEST
+
 TESTING_MAIN(backend_dir, test_backend_dir__links_are_never_followed,
              test_backend_dir__links_are_never_followed_without_openat2,
              test_backend_dir__fifos_and_sockets_hang_nobody_and_are_named,
@@ -482,4 +549,5 @@ TESTING_MAIN(backend_dir, test_backend_dir__links_are_never_followed,
              test_backend_dir__failures_leave_no_temporary_file,
              test_backend_dir__fresh_folders_lose_their_mark_once_durable,
              test_backend_dir__put_makes_folders_again_that_others_take_away,
-             test_backend_dir__a_folder_that_changes_while_it_is_read_has_each_name_once)
+             test_backend_dir__a_folder_that_changes_while_it_is_read_has_each_name_once,
+             test_backend_dir__folders_are_listed_by_themselves)

@@ -1,8 +1,11 @@
 #include "base/util.h"
 #include "tests/lib/kit.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 static struct cairn_error err;
 static struct kit k;
@@ -49,12 +52,17 @@ static const char *const ids[] = {"ck_0000000000000001",
                                   "tp_0000000000000000000000000000000f",
                                   "tp_ffffffffffffffffffffffffffffffff"};
 
-static void start(bool mem)
+static void fill(void)
 {
-    kit_start(&k, &(struct kit_options){.mem = mem, .faulty = mem});
     kit_sample(&k, "one", 1);
     for (size_t i = ARRAY_SIZE(ids); i-- > 0;)
         ck_ok(kit_publish(&k, ids[i], "one", ids[i], NULL, &err));
+}
+
+static void start(bool mem)
+{
+    kit_start(&k, &(struct kit_options){.mem = mem, .faulty = mem});
+    fill();
 }
 
 /* What was listed are ids[from] to ids[to - 1]. */
@@ -178,10 +186,13 @@ END_TEST
 
 START_TEST(test_list__failures_of_the_backend)
 {
-    start(true);
+    /* Without a memory: everything is read each time. */
+    kit_start(&k, &(struct kit_options){.mem = true, .faulty = true, .no_index = true});
+    fill();
     struct backend *b = k.s->backend;
     /* Of one record: told for it, and the others come. */
-    struct fault_plan p = {.op = FAULT_GET, .nth = 2, .error_class = CAIRN_TRANSIENT};
+    struct fault_plan p = {
+        .op = FAULT_GET, .nth = 1, .key_part = ids[1], .error_class = CAIRN_TRANSIENT};
     ck_ok(backend_fault_add(b, &p, &err));
     ck_ok(list(NULL, NULL, 0));
     ck_assert_uint_eq(n_seen, 8);
@@ -199,20 +210,159 @@ START_TEST(test_list__failures_of_the_backend)
     ck_assert_uint_eq(n_seen, 0);
     backend_fault_clear(b);
     /* Removed between the listing and the reading: not there, whichever object went first. */
-    p = (struct fault_plan){.op = FAULT_GET, .nth = 3, .times = 2, .error_class = CAIRN_NOT_FOUND};
+    p = (struct fault_plan){
+        .op = FAULT_GET, .nth = 1, .times = 2, .key_part = ids[2], .error_class = CAIRN_NOT_FOUND};
     ck_ok(backend_fault_add(b, &p, &err));
     ck_ok(list(NULL, NULL, 0));
     ck_assert_uint_eq(n_seen, 7);
     ck_assert_str_eq(seen[2].id, ids[3]);
     backend_fault_clear(b);
-    p = (struct fault_plan){.op = FAULT_READ, .nth = 1, .error_class = CAIRN_NOT_FOUND};
+    p = (struct fault_plan){
+        .op = FAULT_READ, .nth = 1, .key_part = ids[0], .error_class = CAIRN_NOT_FOUND};
     ck_ok(backend_fault_add(b, &p, &err));
-    p = (struct fault_plan){.op = FAULT_GET, .nth = 2, .error_class = CAIRN_NOT_FOUND};
+    p = (struct fault_plan){
+        .op = FAULT_GET, .nth = 2, .key_part = ids[0], .error_class = CAIRN_NOT_FOUND};
     ck_ok(backend_fault_add(b, &p, &err));
     ck_ok(list(NULL, NULL, 0));
     ck_assert_uint_eq(n_seen, 7);
     ck_assert_str_eq(seen[0].id, ids[1]);
     backend_fault_clear(b);
+    kit_stop(&k);
+}
+END_TEST
+
+/* ---- What is remembered ---- */
+
+/* Objects that a listing of all reads. */
+static unsigned reads(void)
+{
+    backend_fault_clear(k.s->backend);
+    ck_ok(list(NULL, NULL, 0));
+    return backend_fault_calls(k.s->backend, FAULT_GET) +
+           backend_fault_calls(k.s->backend, FAULT_READ);
+}
+
+START_TEST(test_list__what_is_known_is_not_read_again)
+{
+    start(true);
+    ck_assert_uint_eq(reads(), 2 * 8);
+    listed(0, 8);
+    ck_assert_uint_eq(reads(), 0);
+    listed(0, 8);
+    ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_STAT), 0);
+    ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_LIST), 2);
+    /* Not by another process either. */
+    kit_reopen(&k);
+    ck_assert_uint_eq(reads(), 0);
+    listed(0, 8);
+    /* What changed is, and nothing else. */
+    ck_ok(kit_publish(&k, ids[6], "one", "another", NULL, &err));
+    char gen[GEN_TEXT];
+    ck_ok(gen_of_meta("another", 7, gen, &err));
+    ck_assert_uint_eq(reads(), 2);
+    ck_assert_str_eq(seen[6].gen, gen);
+    ck_assert_uint_eq(reads(), 0);
+    ck_assert_str_eq(seen[6].gen, gen);
+    ck_ok(cairn_delete(k.s, NULL, ids[0], &err));
+    ck_assert_uint_eq(reads(), 0);
+    ck_assert_uint_eq(n_seen, 7);
+    ck_assert_str_eq(seen[0].id, ids[1]);
+    kit_stop(&k);
+}
+END_TEST
+
+START_TEST(test_list__what_is_wrong_is_looked_at_each_time)
+{
+    start(true);
+    char key[KEY_MAX];
+    ck_assert_uint_eq(reads(), 2 * 8);
+    kit_export_key(ids[2], ids[2], key);
+    CLEANUP_BUF struct buf was = BUF_INIT(1 << 20);
+    kit_get(&k, key, &was);
+    /* Its export is gone: known is what was there. */
+    kit_remove(&k, key);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_gt(reads(), 0);
+        ck_assert_uint_eq(n_seen, 8);
+        ck_assert_int_eq(seen[2].error_class, CAIRN_NOT_FOUND);
+        ck_assert_str_eq(seen[2].gen, "");
+        ck_assert_int_eq(seen[3].error_class, CAIRN_OK);
+    }
+    /* An older one that still stands is not taken for it. */
+    kit_export_key(ids[2], "no meta of that", key);
+    kit_put(&k, key, was.data, was.len);
+    ck_assert_uint_gt(reads(), 0);
+    ck_assert_int_eq(seen[2].error_class, CAIRN_NOT_FOUND);
+    kit_export_key(ids[2], ids[2], key);
+    kit_put(&k, key, was.data, was.len);
+    ck_assert_uint_gt(reads(), 0);
+    listed(0, 8);
+    ck_assert_uint_eq(reads(), 0);
+    kit_stop(&k);
+}
+END_TEST
+
+/* Read all of what is asked for and not more, however many are read at once. */
+START_TEST(test_list__a_page_reads_its_own_records)
+{
+    start(true);
+    backend_fault_clear(k.s->backend);
+    ck_ok(list(NULL, NULL, 3));
+    listed(0, 3);
+    ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_GET), 3);
+    ck_assert_uint_eq(reads(), 2 * 5);
+    listed(0, 8);
+    kit_stop(&k);
+}
+END_TEST
+
+/* The record's folder looks as if nothing had happened in it for an hour. */
+static void age(const char *id)
+{
+    char path[600];
+    struct timespec t[2];
+    clock_gettime(CLOCK_REALTIME, &t[0]);
+    t[0].tv_sec -= 3600;
+    t[1] = t[0];
+    snprintf(path, sizeof(path), "%s/records/%s", k.root, id);
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+/* Damage to a manifest in place, which no folder's time tells of, shows whether it was read. */
+START_TEST(test_list__in_a_directory_the_folders_time_tells)
+{
+    start(false);
+    char key[KEY_MAX];
+    for (size_t i = 0; i < 8; i++)
+        if (i != 5)
+            age(ids[i]);
+    ck_ok(list(NULL, NULL, 0));
+    listed(0, 8);
+    for (size_t i = 4; i < 8; i++) {
+        kit_export_key(ids[i], ids[i], key);
+        kit_damage(&k, key, 40);
+    }
+    kit_reopen(&k);
+    ck_ok(list(NULL, NULL, 0));
+    ck_assert_uint_eq(n_seen, 8);
+    for (size_t i = 0; i < 8; i++) /* what had changed just now was not remembered */
+        ck_assert_int_eq(seen[i].error_class, i == 5 ? CAIRN_CORRUPT : CAIRN_OK);
+    /* Every change by Cairn shows. */
+    ck_ok(kit_publish(&k, ids[6], "one", "another", NULL, &err));
+    ck_ok(cairn_delete(k.s, NULL, ids[0], &err));
+    kit_export_key(ids[1], ids[1], key);
+    kit_remove(&k, key);
+    kit_export_key(ids[2], "of a publish under way", key);
+    kit_put(&k, key, "x", 1);
+    ck_ok(list(NULL, NULL, 0));
+    ck_assert_uint_eq(n_seen, 7);
+    static const int want[] = {CAIRN_NOT_FOUND, CAIRN_OK, CAIRN_OK, CAIRN_OK,
+                               CAIRN_CORRUPT,   CAIRN_OK, CAIRN_OK};
+    for (size_t i = 0; i < 7; i++)
+        ck_assert_int_eq(seen[i].error_class, want[i]);
+    char gen[GEN_TEXT];
+    ck_ok(gen_of_meta("another", 7, gen, &err));
+    ck_assert_str_eq(seen[5].gen, gen);
     kit_stop(&k);
 }
 END_TEST
@@ -250,4 +400,7 @@ START_TEST(test_list__stats_count)
 END_TEST
 
 TESTING_MAIN(list, test_list__prefix_after_and_limit, test_list__one_bad_record_hides_no_other,
-             test_list__failures_of_the_backend, test_list__stats_count)
+             test_list__failures_of_the_backend, test_list__what_is_known_is_not_read_again,
+             test_list__what_is_wrong_is_looked_at_each_time,
+             test_list__a_page_reads_its_own_records,
+             test_list__in_a_directory_the_folders_time_tells, test_list__stats_count)
