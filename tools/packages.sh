@@ -4,14 +4,14 @@
 # To build the program and the library. (Sourcing scripts use both lists.)
 # shellcheck disable=SC2034
 packages_build=(gcc libc6-dev meson ninja-build pkg-config libssl-dev libsqlite3-dev libxxhash-dev
-    libzstd-dev libjansson-dev libcurl4-openssl-dev libexpat1-dev libfuse3-dev libs3-dev
-    libxml2-dev)
+    libzstd-dev libjansson-dev libcurl4-openssl-dev libevent-dev libexpat1-dev
+    libfuse3-dev libs3-dev libxml2-dev)
 
 # To build and run the tests and lints, on top of those.
 # shellcheck disable=SC2034
 packages_check=(check g++ clang-14 libclang-rt-14-dev llvm-14 clang-format-14 shellcheck binutils
     python3 git e2fsprogs xfsprogs util-linux procps iproute2 strace jq openssl
-    libevent-dev fuse3 ceph-mon ceph-osd ceph-common radosgw)
+    curl prometheus fuse3 ceph-mon ceph-osd ceph-common radosgw)
 
 # Print those of the named packages that are not installed.
 packages_missing() {
