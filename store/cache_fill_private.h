@@ -9,7 +9,9 @@
 #define FILL_LEN_MAX    (4u * 1024 * 1024)
 #define FILL_GAP        32768u
 #define FILL_CHUNKS_MAX FILL_HOLD_MAX
-#define FILL_THREADS    16
+/* Fewer than requests may be in flight at once (16): however slow downloads are, somebody who only
+ * wants to look at a name gets through. */
+#define FILL_THREADS 12
 
 enum fill_state { FILL_QUEUED, FILL_READING, FILL_WAITING, FILL_DECODING, FILL_DONE };
 

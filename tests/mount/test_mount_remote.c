@@ -1,0 +1,285 @@
+/* A store that is far away: what is asked of it, and that nobody waits for what is slow but those
+ * who want it. On the fault server, which counts. */
+#include "base/clock.h"
+#include "base/util.h"
+#include "tests/lib/s3_fault_server.h"
+#include "tests/mount/stage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+static struct s3fs *fs;
+static struct world w;
+static char gen[17];
+
+static const char *shown(const char *path)
+{
+    return stage_shown(&w, 0, STAGE_A, gen, path);
+}
+
+static void begin(void)
+{
+    fs = s3fs_start(NULL);
+    ck_assert_ptr_nonnull(fs);
+    setenv("AWS_ACCESS_KEY_ID", "key", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    setenv("CAIRN_TEST_ENDPOINT", s3fs_endpoint(fs), 1);
+    setenv("CAIRN_TEST_BUCKET", "s3://bucket/prefix", 1);
+    world_start(&w, 1, NULL);
+}
+
+static void end(void)
+{
+    world_stop(&w);
+    s3fs_stop(fs);
+}
+
+static struct s3fs_stats counts(void)
+{
+    struct s3fs_stats st;
+    s3fs_stats(fs, &st);
+    return st;
+}
+
+/* 64 KiB of data at the beginning of each MiB. */
+static void publish_islands(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        stage_file(&w, "memory", i * MIB, 64 * KIB, 100 + i, n * MIB);
+    stage_publish(&w, STAGE_A, "{}", false, gen);
+}
+
+START_TEST(test_remote__a_cold_fault_is_one_request)
+{
+    begin();
+    publish_islands(32);
+    int fd = ck_sys(open(shown("memory"), O_RDONLY));
+    uint8_t *map = mmap(NULL, 32 * MIB, PROT_READ, MAP_PRIVATE, fd, 0);
+    ck_assert_ptr_ne(map, MAP_FAILED);
+    s3fs_reset_stats(fs);
+    uint8_t want[64 * KIB];
+    testing_fill(want, sizeof(want), 100 + 17);
+    ck_assert_mem_eq(map + 17 * MIB + 8192, want + 8192, 4096);
+    struct s3fs_stats st = counts();
+    ck_assert_uint_eq(st.get, 1);
+    ck_assert_uint_lt(st.body_out, 2 * 64 * KIB);
+    /* The rest of the chunk is here; a hole asks nobody. (Backwards: who reads on gets more.) */
+    for (size_t at = sizeof(want); at; at -= 4096)
+        ck_assert_mem_eq(map + 17 * MIB + at - 4096, want + at - 4096, 4096);
+    for (size_t at = 400 * KIB; at > 100 * KIB; at -= 4096)
+        ck_assert(util_is_zero(map + 17 * MIB + at, 4096));
+    ck_assert_uint_eq(counts().get, 1);
+    munmap(map, 32 * MIB);
+    close(fd);
+    end();
+}
+END_TEST
+
+START_TEST(test_remote__random_pages_transfer_their_chunks_only)
+{
+    begin();
+    enum { ISLANDS = 400, TOUCHES = 250 };
+    publish_islands(ISLANDS);
+    static bool touched[ISLANDS];
+    int fd = ck_sys(open(shown("memory"), O_RDONLY));
+    uint8_t *map = mmap(NULL, ISLANDS * MIB, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    ck_assert_ptr_ne(map, MAP_FAILED);
+    s3fs_reset_stats(fs);
+    uint64_t seed = 7, chunks = 0;
+    uint8_t want[64 * KIB];
+    for (int i = 0; i < TOUCHES; i++) {
+        unsigned island = (unsigned)(testing_random(&seed) % ISLANDS);
+        size_t page = testing_random(&seed) % 16 * 4096;
+        testing_fill(want, sizeof(want), 100 + island);
+        ck_assert(memcmp(map + island * MIB + page, want + page, 4096) == 0);
+        chunks += !touched[island];
+        touched[island] = true;
+        /* And some pages of holes. */
+        ck_assert(util_is_zero(map + island * MIB + 512 * KIB + page, 4096));
+    }
+    struct s3fs_stats st = counts();
+    ck_assert_uint_le(st.get, chunks);
+    ck_assert_uint_le(st.body_out, chunks * (64 * KIB + 1024));
+    munmap(map, ISLANDS * MIB);
+    close(fd);
+    end();
+}
+END_TEST
+
+START_TEST(test_remote__reading_on_asks_for_more_at_a_time)
+{
+    begin();
+    stage_file(&w, "memory", 0, 16 * MIB, 1, 0);
+    stage_publish(&w, STAGE_A, "{}", false, gen);
+    s3fs_reset_stats(fs);
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    struct s3fs_stats st = counts();
+    ck_assert_uint_lt(st.get, 16 * MIB / (64 * KIB) / 2);
+    ck_assert_uint_lt(st.body_out, 18 * MIB);
+    /* Once here, nobody is asked again. */
+    s3fs_reset_stats(fs);
+    int fd = ck_sys(open(shown("memory"), O_RDONLY));
+    ck_assert_int_eq(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    ck_assert_uint_lt(counts().body_out, 64 * KIB);
+    end();
+}
+END_TEST
+
+#define READERS 30
+
+static atomic_int finished;
+
+static void *read_one(void *arg)
+{
+    uint8_t byte;
+    unsigned island = (unsigned)(uintptr_t)arg;
+    int fd = open(shown("memory"), O_RDONLY);
+    bool ok = fd >= 0 && pread(fd, &byte, 1, (off_t)(island * MIB)) == 1;
+    atomic_fetch_add(&finished, 1);
+    close(fd);
+    return ok ? arg : NULL;
+}
+
+START_TEST(test_remote__slow_reads_keep_nobody_else_waiting)
+{
+    begin();
+    publish_islands(READERS + 2);
+    stage_fork(&w, STAGE_A, STAGE_B, "{\"n\":2}", (char[17]){0});
+    close(ck_sys(open(shown("memory"), O_RDONLY)));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=2000"));
+    pthread_t threads[READERS];
+    for (unsigned i = 0; i < READERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_one, (void *)(uintptr_t)(i + 1)),
+                         0);
+    poll(NULL, 0, 200);
+    struct stat st;
+    ck_sys(stat(world_path(&w, 0, STAGE_B "/meta.json"), &st));
+    DIR *d = opendir(world_path(&w, 0, NULL));
+    ck_assert_ptr_nonnull(d);
+    int n = 0;
+    while (readdir(d))
+        n++;
+    closedir(d);
+    ck_assert_int_eq(n, 4);
+    ck_sys(mkdir(world_path(&w, 0, STAGE_B "-1.tmp"), 0700));
+    ck_sys(rmdir(world_path(&w, 0, STAGE_B "-1.tmp")));
+    ck_assert_int_eq(atomic_load(&finished), 0);
+    s3fs_clear(fs);
+    for (unsigned i = 0; i < READERS; i++) {
+        void *ok;
+        ck_assert_int_eq(pthread_join(threads[i], &ok), 0);
+        ck_assert_ptr_nonnull(ok);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(test_remote__a_reader_that_waits_can_be_killed)
+{
+    begin();
+    publish_islands(4);
+    close(ck_sys(open(shown("memory"), O_RDONLY)));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ do hole"));
+    pid_t pid = ck_sys(fork());
+    if (pid == 0) {
+        uint8_t byte;
+        int fd = open(shown("memory"), O_RDONLY);
+        (void)!pread(fd, &byte, 1, 0);
+        _exit(0);
+    }
+    poll(NULL, 0, 500);
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    int64_t begun = clock_monotonic();
+    ck_sys(kill(pid, SIGKILL));
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    /* The read itself would go on for two minutes. */
+    ck_assert_int_lt((clock_monotonic() - begun) / NS_PER_S, 60);
+    s3fs_clear(fs);
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    end();
+}
+END_TEST
+
+static atomic_int ticks;
+
+static void tick(int signo)
+{
+    (void)signo;
+    atomic_fetch_add(&ticks, 1);
+}
+
+START_TEST(test_remote__other_signals_do_not_make_a_read_fail)
+{
+    begin();
+    publish_islands(4);
+    int fd = ck_sys(open(shown("memory"), O_RDONLY));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=700"));
+    struct sigaction sa = {.sa_handler = tick};
+    ck_sys(sigaction(SIGALRM, &sa, NULL));
+    ck_sys(
+        setitimer(ITIMER_REAL, &(struct itimerval){{.tv_usec = 20000}, {.tv_usec = 20000}}, NULL));
+    uint8_t byte;
+    ssize_t n = pread(fd, &byte, 1, (off_t)MIB);
+    int e = errno;
+    ck_sys(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL));
+    ck_assert_msg(n == 1, "%s", strerror(e));
+    ck_assert_int_gt(atomic_load(&ticks), 0);
+    close(fd);
+    end();
+}
+END_TEST
+
+START_TEST(test_remote__passing_faults_are_not_seen)
+{
+    begin();
+    publish_islands(8);
+    ck_assert(s3fs_rule(fs, "GET key=packs/ times=2 do status=503 code=SlowDown"));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ times=2 do reset"));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do cut=1000"));
+    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do flip=77"));
+    ck_assert(s3fs_rule(fs, "GET key=records/ times=2 do status=500"));
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    end();
+}
+END_TEST
+
+START_TEST(test_remote__an_outage_is_an_error_that_ends_with_it)
+{
+    begin();
+    publish_islands(4);
+    struct stat st;
+    ck_sys(stat(shown("memory"), &st));
+    ck_assert(s3fs_rule(fs, "ANY do status=403 code=AccessDenied"));
+    sleep(2);
+    errno = 0;
+    ck_assert_int_eq(stat(world_path(&w, 0, STAGE_A), &st), -1);
+    ck_assert_int_ne(errno, ENOENT);
+    ck_assert_int_ne(errno, ESTALE);
+    s3fs_clear(fs);
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    end();
+}
+END_TEST
+
+TESTING_MAIN(mount_remote, test_remote__a_cold_fault_is_one_request,
+             test_remote__random_pages_transfer_their_chunks_only,
+             test_remote__reading_on_asks_for_more_at_a_time,
+             test_remote__slow_reads_keep_nobody_else_waiting,
+             test_remote__a_reader_that_waits_can_be_killed,
+             test_remote__other_signals_do_not_make_a_read_fail,
+             test_remote__passing_faults_are_not_seen,
+             test_remote__an_outage_is_an_error_that_ends_with_it)
