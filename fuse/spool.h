@@ -38,6 +38,8 @@ struct spool {
     struct hidden *hidden;          /* owned; spool_hidden.h */
     struct prepared_list *prepared; /* owned; spool_publish.c */
     atomic_uint trash_no;
+    atomic_uint writers; /* handles that can write, of all files */
+    atomic_uint freeing; /* how many are at work on giving room back */
 };
 
 struct spool_inode {
@@ -63,6 +65,9 @@ int spool_node(struct mount *m, int fd, struct inode **out, struct stat *st);
 /* The same of name in folder. */
 int spool_node_at(struct mount *m, int folder, const char *name, struct inode **out,
                   struct stat *st);
+/* The inode of what st (of the spool's own file system) is of, looked up once more, if the kernel
+ * knows it; else NULL. */
+struct inode *spool_known_node(struct mount *m, const struct stat *st);
 int spool_stat(const struct inode *i, struct stat *st); /* errno; st_ino is the mount's */
 uint64_t spool_number(dev_t dev, ino_t real);
 /* Answer with an entry; its lookup is given back if nobody hears it. */
@@ -109,6 +114,10 @@ void spool_prune_stamps(struct mount *m, const struct cairn_op *op, const char *
 int spool_discard(struct spool *s, int folder, const char *name);
 /* Delete what was discarded. Never fails: what stays is deleted at the next start. */
 void spool_empty_trash(struct spool *s);
+
+/* The spool is full. If room is being given back (what was removed is still being read, what was
+ * published is being deleted) wait for that, a second at most; true: it is worth trying again. */
+bool spool_wait_for_room(struct spool *s);
 
 /* ---- Publishing and removing (spool_publish.c, spool_remove.c) ------------------------------- */
 

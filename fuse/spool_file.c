@@ -29,6 +29,7 @@ static bool can_write(int flags)
 
 static void begin_writing(struct mount *m, struct inode *i)
 {
+    atomic_fetch_add(&m->spool->writers, 1);
     atomic_fetch_add(&i->spool->writers, 1);
     spool_about_to_change(m, i->spool->fd);
 }
@@ -37,6 +38,7 @@ static void end_writing(struct mount *m, struct inode *i)
 {
     if (atomic_fetch_sub(&i->spool->writers, 1) == 1)
         spool_written(m, i->spool->fd);
+    atomic_fetch_sub(&m->spool->writers, 1);
 }
 
 static void close_handle(struct mount *m, struct inode *i, struct spool_handle *h)
@@ -161,21 +163,35 @@ void spool_read(struct mount *m, struct fuse_req *req, struct inode *i, size_t s
         fuse_reply_buf(req, buf, (size_t)n);
 }
 
-void spool_write(struct mount *m, struct fuse_req *req, struct inode *i, const void *data,
-                 size_t size, uint64_t off, struct fuse_file_info *fi)
+static bool is_full(int e)
 {
-    (void)m;
-    (void)i;
+    return e == ENOSPC || e == EDQUOT;
+}
+
+/* Bytes written; 0: errno says why. */
+static size_t write_all(int fd, const char *data, size_t size, uint64_t off)
+{
     size_t done = 0;
+    errno = 0;
     while (done < size) {
-        ssize_t n =
-            pwrite(handle_of(fi)->fd, (const char *)data + done, size - done, (off_t)(off + done));
+        ssize_t n = pwrite(fd, data + done, size - done, (off_t)(off + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             break;
         done += (size_t)n;
     }
+    return done;
+}
+
+void spool_write(struct mount *m, struct fuse_req *req, struct inode *i, const void *data,
+                 size_t size, uint64_t off, struct fuse_file_info *fi)
+{
+    (void)i;
+    int fd = handle_of(fi)->fd;
+    size_t done = write_all(fd, data, size, off);
+    if (done < size && is_full(errno) && spool_wait_for_room(m->spool))
+        done += write_all(fd, (const char *)data + done, size - done, off + done);
     if (!done && size)
         fuse_reply_err(req, errno ? errno : EIO);
     else
@@ -219,17 +235,23 @@ static void do_fsync(struct mount *m, struct fuse_req *req, const struct cairn_o
     fuse_reply_err(req, (s->data_only ? fdatasync(s->fd) : fsync(s->fd)) == 0 ? 0 : errno);
 }
 
-static void do_fallocate(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
-                         void *arg)
+static int allocate(const struct slow *s)
 {
-    (void)m;
-    (void)op;
-    const struct slow *s = arg;
     int rc;
     do
         rc = fallocate(s->fd, s->mode, (off_t)s->off, (off_t)s->len);
     while (rc != 0 && errno == EINTR);
-    fuse_reply_err(req, rc ? errno : 0);
+    return rc ? errno : 0;
+}
+
+static void do_fallocate(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
+                         void *arg)
+{
+    (void)op;
+    int e = allocate(arg);
+    if (is_full(e) && spool_wait_for_room(m->spool))
+        e = allocate(arg);
+    fuse_reply_err(req, e);
 }
 
 static void do_copy(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)

@@ -102,6 +102,12 @@ int spool_node_at(struct mount *m, int folder, const char *name, struct inode **
     return fd < 0 ? errno : spool_node(m, fd, out, st);
 }
 
+struct inode *spool_known_node(struct mount *m, const struct stat *st)
+{
+    struct node_key key = {.dev = st->st_dev, .real = st->st_ino};
+    return inode_find(m, INODE_SPOOL, &key, sizeof(key));
+}
+
 int spool_stat(const struct inode *i, struct stat *st)
 {
     if (fstat(i->spool->fd, st) != 0)

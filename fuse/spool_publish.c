@@ -156,6 +156,42 @@ static int check_target(int record, const char *name)
     return unlinkat(record, name, AT_REMOVEDIR) == 0 ? 0 : errno;
 }
 
+/* What was stored through mappings that are still there lies in the kernel's pages: have it written
+ * here. None of its locks for that is one that the caller of a rename holds. */
+static void write_back_file(struct mount *m, const struct stat *st)
+{
+    struct inode *i = spool_known_node(m, st);
+    if (!i)
+        return;
+    if (atomic_load(&i->spool->writers))
+        (void)fuse_lowlevel_notify_inval_inode(m->session, inode_node_id(m, i), 0, 0);
+    inode_forget(m, i, 1);
+}
+
+static void write_back(struct mount *m, int folder)
+{
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        util_closep(&fd);
+        return;
+    }
+    for (const struct dirent *d; atomic_load(&m->spool->writers) && (d = readdir(dir));) {
+        struct stat st;
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+            fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (S_ISREG(st.st_mode))
+            write_back_file(m, &st);
+        CLEANUP_FD int below =
+            S_ISDIR(st.st_mode)
+                ? openat(fd, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                : -1;
+        if (below >= 0)
+            write_back(m, below);
+    }
+}
+
 static int prepare(struct mount *m, const struct cairn_op *op, const struct publish *p, int source,
                    struct prepared_item *item)
 {
@@ -190,6 +226,7 @@ static int publish_export(struct mount *m, const struct cairn_op *op, const stru
         return ENOMEM;
     memcpy(item->id, p->id, sizeof(item->id));
     memcpy(item->gen, p->gen, sizeof(item->gen));
+    write_back(m, source);
     e = prepare(m, op, p, source, item);
     if (!e && renameat2(p->folder, p->name, record, target, RENAME_NOREPLACE) != 0)
         e = errno;
@@ -332,6 +369,8 @@ static int publish_meta(struct mount *m, const struct cairn_op *op, struct publi
         export = openat(record, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if ((record < 0 || export < 0) && errno != ENOENT)
         return errno;
+    if (export >= 0)
+        write_back(m, export);
     e = read_digest(p, record, digest, &has_digest);
     if (!e)
         e = commit(m, op, p, &meta, export, has_digest ? digest : NULL);
@@ -340,16 +379,35 @@ static int publish_meta(struct mount *m, const struct cairn_op *op, struct publi
     return e;
 }
 
+/* The kernel knows the spool's export by the name that is the store's now, and as long as it does,
+ * what was published takes up room in the spool. The request was answered: this waits for locks
+ * that the caller had. */
+static void tell_kernel(struct mount *m, const struct publish *p)
+{
+    char name[EXPORT_NAME_MAX];
+    struct inode *record = inode_record(m, p->id);
+    if (!record)
+        return;
+    export_name(p->gen, name);
+    (void)fuse_lowlevel_notify_inval_entry(m->session, inode_node_id(m, record), name,
+                                           strlen(name));
+    inode_forget(m, record, 1);
+}
+
 static void meta_task(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
 {
     struct publish *p = arg;
     CLEANUP_FD int folder = p->folder;
+    atomic_fetch_add(&m->spool->freeing, 1);
     int e = publish_meta(m, op, p);
     fuse_reply_err(req, e);
-    if (e)
-        return;
-    spool_empty_trash(m->spool);
-    spool_prune_stamps(m, op, p->id);
+    if (!e) {
+        tell_kernel(m, p);
+        spool_empty_trash(m->spool);
+    }
+    atomic_fetch_sub(&m->spool->freeing, 1);
+    if (!e)
+        spool_prune_stamps(m, op, p->id);
 }
 
 void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const char *name,

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,24 @@ static int delete_tree(struct spool *s, int folder, const char *name)
     if (!e && unlinkat(folder, name, AT_REMOVEDIR) != 0)
         e = errno;
     return e;
+}
+
+#define ROOM_PAUSE_MS 10
+#define ROOM_TRIES    100
+
+bool spool_wait_for_room(struct spool *s)
+{
+    bool waited = false, busy = true;
+    for (int i = 0; busy && i < ROOM_TRIES; i++) {
+        struct background_counts c;
+        background_counts(s->background, &c);
+        busy = c.ending || atomic_load(&s->freeing);
+        waited |= busy;
+        /* Once more when it ended: the kernel lets go of its inodes a moment later. */
+        if (waited)
+            poll(NULL, 0, ROOM_PAUSE_MS);
+    }
+    return waited;
 }
 
 void spool_empty_trash(struct spool *s)

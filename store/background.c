@@ -89,6 +89,8 @@ static void unlink_locked(struct background *bg, struct background_file *f)
         bg->last = at;
     if (f->state != KNOWN)
         bg->counts.waiting--;
+    if (f->stale)
+        bg->counts.ending--;
     bg->counts.known_bytes -= known_bytes(f);
 }
 
@@ -351,6 +353,7 @@ void background_forget(struct background *bg, const struct stat *st)
     struct background_file *f = find_locked(bg, st);
     if (f && f->state == RUNNING) {
         f->stale = true;
+        bg->counts.ending++;
         cancel = f;
         atomic_fetch_add(&cancel->refs, 1);
     } else if (f) {

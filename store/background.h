@@ -62,6 +62,7 @@ bool background_same_file(const struct stat *a, const struct stat *b);
 struct background_counts {
     uint64_t added, known, failed, cancelled, taken; /* since the beginning */
     size_t waiting;                                  /* now: QUEUED and RUNNING */
+    size_t ending;                                   /* now: RUNNING, and forgotten */
     size_t known_bytes;                              /* now */
 };
 void background_counts(struct background *bg, struct background_counts *out);

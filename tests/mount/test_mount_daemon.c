@@ -248,7 +248,7 @@ END_TEST
 START_TEST(test_mount_daemon__what_was_stored_through_a_mapping_is_published)
 {
     struct image im = IMAGE_SMALL(7);
-    char stage[512], path[1024];
+    char stage[512], path[1024], disk[1024];
     start(1);
     ck_assert_int_eq(daemon_stage(root, CK_A, stage), 0);
     ck_assert_int_eq(tool_export(stage, &im), 0);
@@ -262,7 +262,20 @@ START_TEST(test_mount_daemon__what_was_stored_through_a_mapping_is_published)
     close(fd);
     memset(p + im.memory - 10, 'z', 10);
     munmap(p, im.memory);
+    /* Another mapping is still there when it is published, and after that. */
+    text(disk, sizeof(disk), "%s/export/cow.raw", stage);
+    fd = (int)ck_sys(open(disk, O_RDWR | O_CLOEXEC));
+    uint8_t *q = mmap(NULL, im.disk, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(q, MAP_FAILED);
+    close(fd);
+    memset(q + 5 * 4096, 'q', 10);
     ck_assert_int_eq(daemon_publish(root, CK_A, stage, NULL), 0);
+    memset(q + 5 * 4096, 'x', 10);
+    munmap(q, im.disk);
+    fd = (int)ck_sys(open(in(gen_path(root, CK_A, "export", "{}"), "cow.raw", NULL), O_RDONLY));
+    ck_assert_int_eq(pread(fd, disk, 10, 5 * 4096), 10);
+    ck_assert_mem_eq(disk, "qqqqqqqqqq", 10);
+    close(fd);
     CLEANUP_FD int got = ck_sys(open(
         in(gen_path(root, CK_A, "export", "{}"), "memory-ranges", NULL), O_RDONLY | O_CLOEXEC));
     static const int flags[] = {MAP_SHARED, MAP_PRIVATE};
