@@ -283,10 +283,32 @@ int gens_find(struct gens *g, const struct cairn_op *op, const struct gens_key *
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
-int gens_build_begin(struct gens *g, struct gens_build *b, struct cairn_error *err)
+static void enlist(struct gens_build *b)
+{
+    pthread_mutex_lock(&b->g->lock);
+    b->next = b->g->builds;
+    b->g->builds = b;
+    pthread_mutex_unlock(&b->g->lock);
+}
+
+/* It may not be in the list. */
+static void delist(struct gens_build *b)
+{
+    pthread_mutex_lock(&b->g->lock);
+    struct gens_build **p = &b->g->builds;
+    while (*p && *p != b)
+        p = &(*p)->next;
+    if (*p)
+        *p = b->next;
+    pthread_mutex_unlock(&b->g->lock);
+}
+
+int gens_build_begin(struct gens *g, uint64_t expected, struct gens_build *b,
+                     struct cairn_error *err)
 {
     *b = GENS_BUILD_INIT;
     b->g = g;
+    b->expected = expected;
     for (int tries = 0; tries < 16 && b->fd < 0; tries++) {
         int rc = gens_tmp_name(b->name, err);
         if (rc)
@@ -308,6 +330,7 @@ int gens_build_begin(struct gens *g, struct gens_build *b, struct cairn_error *e
         gens_build_release(b);
         return error_oom(err, "path");
     }
+    enlist(b);
     return CAIRN_OK;
 }
 
@@ -353,7 +376,8 @@ int gens_build_install(struct gens_build *b, const struct gens_key *key, struct 
             return error_sys(err, e, "renaming a local copy to %s", name);
     }
     STEP("gens.installed");
-    memcpy(b->name, "", 1); /* nothing to take away any more */
+    delist(b);
+    b->name[0] = 0; /* nothing to take away any more */
     touch(b->fd);
     return entry_new(g, key, name, &b->fd, out, err);
 }
@@ -361,6 +385,8 @@ int gens_build_install(struct gens_build *b, const struct gens_key *key, struct 
 void gens_build_release(struct gens_build *b)
 {
     struct cairn_error err;
+    if (b->g)
+        delist(b);
     if (b->name[0] && tree_remove(b->g->fd, b->name, &err))
         log_line(LOG_LEVEL_WARNING, "left behind: %s/%s: %s", b->g->path, b->name, err.message);
     if (b->fd >= 0)

@@ -63,12 +63,15 @@ struct gens_build {
     struct gens *g;
     int fd; /* of the folder, flocked (shared), owned; -1: none */
     char name[32];
-    char *target;   /* where the export is to be made, owned */
-    uint64_t bytes; /* on the disk; known once it is sealed */
+    char *target;            /* where the export is to be made, owned */
+    uint64_t expected;       /* bytes: what the budget is told meanwhile */
+    uint64_t bytes;          /* on the disk; known once it is sealed */
+    struct gens_build *next; /* guarded by the lock of g */
 };
 #define GENS_BUILD_INIT ((struct gens_build){.fd = -1})
 
-CAIRN_MUST_CHECK int gens_build_begin(struct gens *g, struct gens_build *b,
+/* b stays where it is until its release. */
+CAIRN_MUST_CHECK int gens_build_begin(struct gens *g, uint64_t expected, struct gens_build *b,
                                       struct cairn_error *err);
 /* The export is complete: make it read-only and stamp it. cloned: bytes of it that it shares with
  * the store. */

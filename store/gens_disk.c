@@ -247,10 +247,23 @@ static int scan_id(void *ctx, const char *id, struct cairn_error *err)
     return id_is_valid(id) ? gens_each(s->g, id, scan_entry, s, err) : CAIRN_OK;
 }
 
+/* Those that are being made count with what they will be, so that room is made in time. */
+static int scan_builds(struct gens *g, budget_emit *emit, void *to, struct cairn_error *err)
+{
+    struct budget_item item = {.in_use = true};
+    pthread_mutex_lock(&g->lock);
+    for (const struct gens_build *b = g->builds; b; b = b->next)
+        item.bytes += b->expected;
+    pthread_mutex_unlock(&g->lock);
+    snprintf(item.name, sizeof(item.name), GENS_TMP);
+    return item.bytes ? emit(to, &item, err) : CAIRN_OK;
+}
+
 int gens_scan(void *ctx, budget_emit *emit, void *to, struct cairn_error *err)
 {
     struct scanner s = {.g = ctx, .emit = emit, .to = to};
-    return gens_each(ctx, ".", scan_id, &s, err);
+    int rc = scan_builds(ctx, emit, to, err);
+    return rc ? rc : gens_each(ctx, ".", scan_id, &s, err);
 }
 
 int gens_evict(void *ctx, const struct budget_item *item, struct cairn_error *err)

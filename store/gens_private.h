@@ -21,6 +21,7 @@ struct gens {
 
     pthread_mutex_t lock; /* guards the list, and each entry's fields below its constant ones */
     struct gens_entry *list;
+    struct gens_build *builds; /* of this process, not yet installed */
 };
 
 struct gens_entry {

@@ -152,7 +152,8 @@ static int download(struct copy *c, const struct cairn_op *op, struct gens_build
 {
     struct cairn_record *r = c->found->r;
     struct cairn_fetch_result done;
-    int rc = gens_build_begin(c->f->gens, b, err);
+    uint64_t bytes = manifest_info(atomic_load(&r->manifest))->data_bytes;
+    int rc = gens_build_begin(c->f->gens, bytes, b, err);
     if (!rc)
         rc = cairn_record_fetch(r, op, b->target, NULL, &done, err);
     STEP("shared.fetched");
@@ -171,11 +172,26 @@ static int install(struct flight *self, struct gens_build *b, const struct gens_
     return rc;
 }
 
+/* What is to be leased is made past the bound as well; what others do not need goes for it. */
+static void charge(struct cairn_store *s, uint64_t bytes)
+{
+    if (s->budget)
+        budget_take(s->budget, bytes);
+}
+
+static void credit(struct cairn_store *s, uint64_t bytes)
+{
+    if (s->budget)
+        budget_credit(s->budget, bytes);
+}
+
 static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
                 struct gens_entry **out, struct cairn_error *err)
 {
     const struct gens_key *key = &c->found->key;
     struct gens_build b = GENS_BUILD_INIT;
+    uint64_t charged = manifest_info(atomic_load(&c->found->r->manifest))->data_bytes;
+    charge(c->f->s, charged);
     int rc = download(c, op, &b, err);
     if (rc == CAIRN_NO_SPACE) {
         gens_build_release(&b);
@@ -188,8 +204,16 @@ static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
     /* Another process of this state directory may have been quicker. */
     if (!rc)
         rc = gens_find(c->f->gens, op, key, atomic_load(&c->found->r->manifest), false, out, err);
-    if (!rc && !*out)
+    bool installed = false;
+    if (!rc && !*out) {
         rc = install(self, &b, key, out, err);
+        installed = !rc;
+    }
+    /* Clones take less than they hold. */
+    if (!installed)
+        credit(c->f->s, charged);
+    else if (b.bytes < charged)
+        credit(c->f->s, charged - b.bytes);
     gens_build_release(&b);
     return rc;
 }

@@ -14,6 +14,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static struct cairn_error err;
 static struct kit k;
@@ -281,6 +282,35 @@ START_TEST(test_gens__only_what_nobody_leases_can_be_evicted)
 }
 END_TEST
 
+/* Past the bound what was used least recently goes, by itself; what is leased does not count. */
+START_TEST(test_gens__the_bound_holds_for_what_nobody_leases)
+{
+    static const char *const ids[] = {CK_A, CK_B, CK_C};
+    struct cairn_fetch_shared_result r[3];
+    kit_start(&k, NULL);
+    for (unsigned i = 0; i < 3; i++) {
+        kit_fill(&k, ids[i], "memory", 3 << 20, 0, i);
+        ck_ok(kit_publish(&k, ids[i], ids[i], NULL, NULL, &err));
+    }
+    cairn_close(k.s);
+    struct backend *b = NULL;
+    ck_ok(backend_dir_open(k.root, &b, &err));
+    struct cairn_config config = {.state = k.state, .workers = 2, .cache_bytes = 8 << 20};
+    ck_ok(store_new(b, &config, NULL, &k.s, &err));
+    ck_ok(cairn_fetch_shared(k.s, NULL, ids[0], NULL, &r[0], &err));
+    ck_ok(cairn_fetch_shared(k.s, NULL, ids[1], NULL, &r[1], &err));
+    ck_ok(cairn_lease_release(k.s, r[1].lease, &err));
+    ck_ok(cairn_fetch_shared(k.s, NULL, ids[2], NULL, &r[2], &err));
+    while (exists(r[1].path))
+        usleep(2000);
+    ck_assert(exists(r[0].path));
+    ck_assert(exists(r[2].path));
+    for (unsigned i = 0; i < 3; i++)
+        cairn_fetch_shared_result_release(&r[i]);
+    kit_stop(&k);
+}
+END_TEST
+
 /* ---- Two processes --------------------------------------------------------------------------- */
 
 /* A process of its own on the same state takes a lease and keeps it until it is killed. */
@@ -330,4 +360,5 @@ TESTING_MAIN(gens, test_gens__what_somebody_changed_is_fetched_again,
              test_gens__one_without_a_seal_goes_at_the_next_start,
              test_gens__what_the_dead_left_goes_and_what_the_living_make_stays,
              test_gens__only_what_nobody_leases_can_be_evicted,
+             test_gens__the_bound_holds_for_what_nobody_leases,
              test_gens__another_process_keeps_what_it_leases)
