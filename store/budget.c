@@ -17,6 +17,10 @@
 /* Room is made from this fill on, down to that; of the bound. */
 #define HIGH_PART 32
 #define LOW_PART  16
+/* After so much was added, of the bound, and at least LEARN_MIN, everything is listed anew: other
+ * processes may have added as much. */
+#define LEARN_PART 64
+#define LEARN_MIN  (1024 * 1024)
 /* After a run that found too little to remove. */
 #define PAUSE_NS (NS_PER_S)
 /* While another process is at it, how often it is waited for, and how long each time. */
@@ -279,7 +283,8 @@ static void count_locked(struct budget *b, uint64_t bytes)
 {
     b->used += bytes;
     b->since += (int64_t)bytes;
-    if (b->used > b->limit - b->limit / HIGH_PART)
+    uint64_t learn = b->limit / LEARN_PART > LEARN_MIN ? b->limit / LEARN_PART : LEARN_MIN;
+    if (b->used > b->limit - b->limit / HIGH_PART || b->since > (int64_t)learn)
         wake_locked(b);
 }
 

@@ -134,7 +134,12 @@ int fills_get(struct fills *f, const struct cairn_op *op, const struct fill_want
         rc = wait_for(f, op, fill, err);
         if (!rc)
             rc = take(fill, want, out, &again, err);
-        if (rc || again)
+        /* Where the cache took it, a place in a file is better than one in memory. */
+        struct fill_place kept;
+        bool in_cache = !rc && !again && fill_find_cached(f->s, want, NULL, &kept);
+        if (in_cache)
+            *out = kept;
+        if (rc || again || in_cache)
             fill_unref(f, fill);
         if (!again)
             return rc;

@@ -28,6 +28,10 @@ struct insert {
     uint64_t charged;
 };
 
+/* Of a new file: its header and the first page of its map. Later pages are counted when the budget
+ * lists what is there. */
+#define NEW_FILE_LEN 8192u
+
 static uint64_t on_disk(uint32_t len)
 {
     return align_up(len, 4096);
@@ -209,12 +213,14 @@ static int write_all(struct insert *in, struct cairn_error *err)
 
 static int insert(struct insert *in, bool *stale, struct cairn_error *err)
 {
-    look(in);
-    uint64_t bytes = bytes_to_write(in);
+    pthread_mutex_lock(&in->c->lock);
+    look_locked(in);
+    uint64_t bytes = bytes_to_write(in), file = in->p->end ? 0 : NEW_FILE_LEN;
+    pthread_mutex_unlock(&in->c->lock);
     *stale = false;
     if (!bytes)
         return CAIRN_OK;
-    if (!budget_charge(in->c->budget, bytes))
+    if (!budget_charge(in->c->budget, bytes + file))
         return error_set(err, CAIRN_BUSY, 0, "the cache's bound is reached");
     in->charged = bytes;
     int rc = take_places(in, stale, err);
