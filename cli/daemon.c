@@ -72,10 +72,18 @@ static int own_arguments(struct buf *text, char ***argv, struct cairn_error *err
     return CAIRN_OK;
 }
 
+/* Something to put in the place of a standard descriptor: where not even /dev/null may be opened,
+ * what can neither be read nor written. */
+static int open_nothing(void)
+{
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    return fd >= 0 ? fd : open("/", O_PATH | O_CLOEXEC);
+}
+
 /* After fork in a program with threads: only what signal handlers may call. */
 static void become(int report, char **argv, char **env)
 {
-    int null = open("/dev/null", O_RDWR);
+    int null = open_nothing();
     if (null < 0 || setsid() < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
         _exit(127);
     /* What the caller's own caller left open (a pipe of ssh's) must not be kept open. */
@@ -192,7 +200,7 @@ void daemon_ready(void)
         return;
     openlog("cairn", LOG_PID, LOG_DAEMON);
     atomic_store(&state.detached, true);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = open_nothing();
     if (null >= 0) {
         (void)dup2(null, 2);
         close(null);
