@@ -144,7 +144,8 @@ static void one_round(unsigned *number)
     if (pid == 0)
         work(ends[1], *number);
     close(ends[1]);
-    unsigned ms = 20 + (unsigned)(testing_random(&state) % 500);
+    /* A save in a bucket takes longer. */
+    unsigned ms = 20 + (unsigned)(testing_random(&state) % (w.s3 ? 4000 : 500));
     poll(NULL, 0, (int)ms);
     world_kill(&w, 0);
     *number = listen_to(ends[0]) + 1;
