@@ -3,8 +3,8 @@
 #
 #   smoke.sh BUILD SECONDS [TARGET...]
 #
-# SECONDS are shared by the targets (all of BUILD's, or those named: format, manifest, meta, pack,
-# reseal, store). Inputs that a target fails at are copied to BUILD/fuzz-finds. The last line counts.
+# SECONDS are shared by the targets (all of BUILD's, or those named: format, http, manifest, meta,
+# pack, reseal, store). Inputs that a target fails at are copied to BUILD/fuzz-finds. The last line counts.
 set -u
 if [ $# -lt 2 ]; then
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
@@ -14,7 +14,7 @@ build=$1 seconds=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 if [ $# -eq 0 ]; then
-    set -- format manifest meta pack reseal store
+    set -- format http manifest meta pack reseal store
 fi
 share=$((seconds / $#))
 if [ "$share" -lt 1 ]; then
