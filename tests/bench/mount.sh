@@ -1,0 +1,77 @@
+#!/bin/bash
+# How fast a mount serves an image: lazily from a directory store whose packs are in the page cache,
+# and from a copy in the cache (passthrough), beside the image itself. As root.
+# usage: mount.sh BUILD [MIB [WORK]]     (default 1024, and a folder under $TMPDIR)
+set -eu
+BUILD=$(cd "${1:?usage: $0 BUILD [MIB [WORK]]}" && pwd)
+mib=${2:-1024}
+W=$(mktemp -d "${3:-${TMPDIR:-/tmp}}/cairn-bench-mount-XXXXXX")
+M=$W/mnt
+cleanup() {
+    umount -l "$M" 2>/dev/null || true
+    rm -rf "$W"
+}
+trap cleanup EXIT
+bench=$BUILD/tests/bench/mount-bench
+cairn() { "$BUILD/cli/cairn" --store "$W/store" --state "$W/state" "$@"; }
+mkdir "$W/export" "$M"
+openssl enc -aes-128-ctr -pass pass:1 -nosalt -pbkdf2 -in /dev/zero 2>/dev/null |
+    head -c "${mib}M" >"$W/export/memory" || true
+image=$W/export/memory
+id=ck_0000000000000001
+
+mounted() { # POLICY
+    printf '{"materialise":"%s"}' "$1" >"$W/config.json"
+    cairn --config "$W/config.json" mount "$M"
+    shown=$(echo "$M/$id"/export-*/memory)
+}
+unmounted() {
+    until fusermount3 -q -u "$M"; do sleep 0.1; done
+    until cairn mount "$M" 2>/dev/null; do sleep 0.1; done # the lock of the last one is gone
+    fusermount3 -u "$M"
+}
+# Median of five.
+seq_read() { for _ in 1 2 3 4 5; do "$1" && "$bench" seq "$2"; done | sort -n | sed -n 3p; }
+drop_shown() { "$bench" drop "$shown"; }
+keep() { :; }
+
+cairn init >/dev/null
+echo "publish $mib MiB: $( { TIMEFORMAT=%R; time cairn publish $id --from "$W/export" >/dev/null; } 2>&1) s"
+cat "$image" >/dev/null
+echo "native, warm                sequential $(seq_read keep "$image"), faults $("$bench" fault "$image" 20000)"
+
+mounted never
+find "$W/store/packs" -type f -exec cat {} + >/dev/null
+echo "mount, lazy, packs warm     sequential $(seq_read drop_shown "$shown")"
+drop_shown
+echo "                            faults $("$bench" fault "$shown" 20000)"
+echo "mount, in the page cache    sequential $(seq_read keep "$shown")"
+unmounted
+
+mounted always
+cat "$shown" >/dev/null
+until [ -n "$(find "$W"/state/*/cache/files -type f ! -name '.*')" ]; do sleep 0.2; done
+sleep 1.2
+cat "$shown" >/dev/null
+echo "mount, passthrough          sequential $(seq_read keep "$shown"), faults $("$bench" fault "$shown" 20000)"
+echo "native again                sequential $(seq_read keep "$image"), faults $("$bench" fault "$image" 20000)"
+unmounted
+
+forks=()
+for i in $(seq 50); do
+    fork=$(printf 'ck_%016x' $((i + 100)))
+    cairn fork $id "$fork" >/dev/null
+    forks+=("$fork")
+done
+mounted never
+echo 3 >/proc/sys/vm/drop_caches
+files=()
+for fork in "${forks[@]}"; do files+=("$(echo "$M/$fork"/export-*/memory)"); done
+cached() { awk '/^Cached:/ { print $2 }' /proc/meminfo; }
+before=$(cached)
+"$bench" map 4 "${files[@]}" &
+wait_for=$!
+sleep 3
+echo "50 processes, 50 forks      page cache grew by $((($(cached) - before) / 1024)) MiB (packs included)"
+wait "$wait_for" || true
+unmounted
