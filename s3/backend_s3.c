@@ -433,6 +433,7 @@ static int s3_space(struct backend *b, uint64_t *avail, uint64_t *total, struct 
 
 static const struct backend_ops s3_ops = {
     .kind = "s3",
+    .looks_first = true,
     .free = s3_free,
     .get = s3_get,
     .read = s3_read,

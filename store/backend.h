@@ -59,6 +59,8 @@ struct backend {
 
 struct backend_ops {
     const char *kind; /* "dir", "s3", "mem" */
+    /* commit's once is a look and then a write, not one step: somebody may come in between. */
+    bool looks_first;
 
     void (*free)(struct backend *b);
 

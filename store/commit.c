@@ -4,10 +4,12 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "base/util.h"
+#include "store/fresh.h"
 #include "store/shared_fetch.h"
 #include "store/tomb.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static int put_manifest(struct commit *c, const struct manifest *m, int64_t *when,
@@ -64,15 +66,16 @@ static int pack_ends(const struct manifest *m, uint64_t **out, struct cairn_erro
     return CAIRN_OK;
 }
 
-int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
-                       struct pack_set *bad, struct cairn_error *err)
+/* Which of m's packs are gone, or cut; those made since since_ns are not asked for. */
+static int stat_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
+                      int64_t since_ns, struct pack_set *bad, struct cairn_error *err)
 {
     CLEANUP_FREE uint64_t *ends = NULL;
-    int rc = closed_packs(s, op, m, bad, err);
-    if (!rc)
-        rc = pack_ends(m, &ends, err);
+    int rc = pack_ends(m, &ends, err);
     for (uint32_t i = 0; !rc && i < manifest_info(m)->n_packs; i++) {
         char key[KEY_MAX];
+        if (since_ns && fresh_has(manifest_pack(m, i), since_ns))
+            continue;
         layout_pack(manifest_pack(m, i), key);
         struct backend_stat st;
         struct cairn_error e;
@@ -82,7 +85,24 @@ int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const s
         else if (rc || st.size < ends[i])
             rc = pack_set_add(bad, manifest_pack(m, i), err);
     }
+    return rc;
+}
+
+int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
+                       struct pack_set *bad, struct cairn_error *err)
+{
+    int rc = closed_packs(s, op, m, bad, err);
+    if (!rc)
+        rc = stat_packs(s, op, m, 0, bad, err);
     return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;
+}
+
+static int told_busy(const char *key, struct cairn_error *err)
+{
+    return error_set(err, CAIRN_BUSY, EBUSY,
+                     "a collector is about to delete this generation, which was given up: try "
+                     "again after its next sweep (%s)",
+                     key);
 }
 
 /* Where nothing can lock or fence, a collector that is about to delete this generation says so
@@ -99,12 +119,7 @@ static int check_intents(struct commit *c, struct cairn_error *err)
         rc = it->ops->iter_next(it, c->op, &e, err);
     if (rc)
         return error_wrap(err, "checking the generation");
-    if (e.key)
-        return error_set(err, CAIRN_BUSY, EBUSY,
-                         "a collector is about to delete this generation, which was given up: try "
-                         "again after its next sweep (%s)",
-                         e.key);
-    return CAIRN_OK;
+    return e.key ? told_busy(e.key, err) : CAIRN_OK;
 }
 
 /* Step 5. *checked: when the check that passed began. *gone: a collector took the manifest, whose
@@ -140,6 +155,112 @@ static int check(struct commit *c, const struct manifest *m, int64_t *written, s
     }
 }
 
+/* ---- Where nothing locks ---------------------------------------------------------------------
+ *
+ * The same looks, in fewer requests (docs/protocol-collector.md, "Fewer requests"): closed packs,
+ * intents and tombstones lie side by side and are listed together, and what the first check saw
+ * need not be looked at again while it is less than COMMIT_CHECK_MAX_NS ago: a pack that was there
+ * and is still not closed has not been deleted in between, and an intent that was not there deletes
+ * nothing for longer than that. */
+
+/* Entries of one listing that are read on for the sake of a tombstone alone: a page of a bucket. */
+#define TOMB_ENTRIES_MAX 900
+
+static bool is_fresh(const struct commit *c)
+{
+    return clock_boottime() - c->looked_ns <= COMMIT_CHECK_MAX_NS;
+}
+
+/* Closed packs of m into bad. found: the key of an intent on the generation, else "". tomb: NULL,
+ * or set if there is a tombstone of the id. */
+static int list_marks(struct commit *c, const struct manifest *m, struct pack_set *bad,
+                      char found[KEY_MAX], bool *tomb, struct cairn_error *err)
+{
+    struct backend *b = c->store->backend;
+    CLEANUP_PACK_SET struct pack_set closed = {0};
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    char intent[KEY_MAX], tomb_key[KEY_MAX];
+    bool ask = false;
+    found[0] = 0;
+    layout_intent(c->id, c->gen, "", intent);
+    layout_tomb(c->id, tomb_key);
+    int rc = b->ops->list(b, c->op, LAYOUT_GC, LAYOUT_CLOSED, &it, err);
+    for (size_t n = 0; !rc; n++) {
+        struct backend_entry e;
+        struct layout_key k;
+        rc = it->ops->iter_next(it, c->op, &e, err);
+        if (rc || !e.key)
+            break;
+        layout_parse(e.key, &k);
+        if (k.kind == LAYOUT_KIND_CLOSED)
+            rc = pack_set_add(&closed, k.pack, err);
+        if (strncmp(e.key, intent, strlen(intent)) == 0)
+            snprintf(found, KEY_MAX, "%s", e.key);
+        if (strcmp(e.key, intent) < 0)
+            continue;
+        int past = tomb ? strcmp(e.key, tomb_key) : 1;
+        if (tomb && past == 0)
+            *tomb = true;
+        ask = tomb && past < 0 && n > TOMB_ENTRIES_MAX;
+        if (past >= 0 || ask)
+            break;
+    }
+    if (!rc && ask)
+        rc = backend_exists(b, c->op, tomb_key, tomb, err);
+    for (uint32_t i = 0; !rc && closed.n && i < manifest_info(m)->n_packs; i++)
+        if (pack_set_has(&closed, manifest_pack(m, i)))
+            rc = pack_set_add(bad, manifest_pack(m, i), err);
+    return rc;
+}
+
+/* Before the manifest is written: this very generation may have been committed by an earlier try
+ * that was taken for failed, or be committed by another just now; its manifest must not be replaced
+ * by one that names a dead pack, even if this process dies right after. */
+static int check_before(struct commit *c, const struct manifest *m, struct pack_set *bad,
+                        struct cairn_error *err)
+{
+    size_t before = bad->n;
+    do {
+        bool tomb = false;
+        char intent[KEY_MAX];
+        int rc = op_check(c->op, "publish", err);
+        c->looked_ns = clock_boottime();
+        if (!rc)
+            rc = list_marks(c, m, bad, intent, &tomb, err);
+        /* The manifest, which is young then, tells the collector that somebody is at it again; the
+         * check after that tells this writer to leave. */
+        c->intended = !rc && intent[0];
+        if (!rc && bad->n == before)
+            rc = stat_packs(c->store, c->op, m, c->began_ns, bad, err);
+        if (!rc && tomb && bad->n == before) {
+            struct tomb empty = {0};
+            c->has_tomb = true;
+            rc = tomb_put(c->store, c->op, c->id, &empty, err);
+        }
+        if (rc)
+            return error_wrap(err, "checking the packs");
+    } while (bad->n == before && !is_fresh(c));
+    return CAIRN_OK;
+}
+
+/* Step 5 after check_before: what may have come since. *fresh: that was little enough for the rest
+ * to be as it was; else all of it has to be looked at. */
+static int check_since(struct commit *c, const struct manifest *m, struct pack_set *bad,
+                       bool *fresh, struct cairn_error *err)
+{
+    char intent[KEY_MAX];
+    *fresh = is_fresh(c) && !c->intended;
+    if (!*fresh)
+        return CAIRN_OK;
+    int rc = list_marks(c, m, bad, intent, NULL, err);
+    if (!rc && intent[0])
+        return told_busy(intent, err);
+    *fresh = is_fresh(c);
+    return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad, bool *again,
                struct cairn_error *err)
 {
@@ -153,12 +274,9 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
         return error_wrap(err, "staging meta.json");
     STEP("commit.staged");
     int64_t written, checked;
-    bool gone;
+    bool gone = false, fresh = false;
     if (!c->locked) {
-        /* Without locks, this very generation may have been committed by an earlier try that was
-         * taken for failed: its manifest must not be replaced by one that names a dead pack, even
-         * if this process dies right after. */
-        rc = commit_check_packs(c->store, c->op, m, bad, err);
+        rc = check_before(c, m, bad, err);
         if (rc || bad->n > bad_before) {
             *again = !rc;
             return rc;
@@ -168,7 +286,10 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
     if (rc)
         return rc;
     STEP("commit.manifest");
-    rc = check(c, m, &written, bad, &checked, &gone, err);
+    if (!c->locked)
+        rc = check_since(c, m, bad, &fresh, err);
+    if (!rc && !fresh && bad->n == bad_before)
+        rc = check(c, m, &written, bad, &checked, &gone, err);
     if (rc)
         return rc;
     if (gone || bad->n > bad_before) {
@@ -182,6 +303,9 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
     c->attempted = true;
     struct cairn_error e;
     bool once = !id_is_template(c->id) && !c->committed;
+    if (b->ops->looks_first && c->absent_ns &&
+        clock_boottime() - c->absent_ns <= COMMIT_LOOK_MAX_NS)
+        once = false; /* it has been looked for just now */
     rc = b->ops->commit(b, c->op, c->id, c->gen, c->meta, c->meta_len, once, &e);
     shared_fetch_changed(c->store);
     if (rc == CAIRN_BUSY && e.sys_errno == ENOENT) {
@@ -195,6 +319,8 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
         return error_set(err, rc, e.sys_errno, "committing meta.json: %s", e.message);
     c->committed = true;
     STEP("commit.committed");
+    if (fresh && is_fresh(c))
+        return CAIRN_OK; /* no collector can have been that far */
     /* The look after the commit: where nothing can fence (S3), a collector may have taken the
      * manifest of a writer that it gave up, just before this commit. */
     char key[KEY_MAX];
@@ -251,6 +377,24 @@ void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *
     if (!rc && exists)
         rc = backend_remove_one(s->backend, op, key, &ignored);
     if (rc)
+        log_line(LOG_LEVEL_WARNING, "left for the collector: %s: %s", key, ignored.message);
+}
+
+int commit_begin(struct commit *c, struct cairn_error *err)
+{
+    return c->locked ? commit_before(c->store, c->op, c->id, err) : CAIRN_OK;
+}
+
+void commit_end(struct commit *c)
+{
+    char key[KEY_MAX];
+    struct cairn_error ignored;
+    if (c->locked) {
+        commit_after(c->store, c->op, c->id);
+        return;
+    }
+    layout_tomb(c->id, key);
+    if (c->has_tomb && backend_remove_one(c->store->backend, c->op, key, &ignored))
         log_line(LOG_LEVEL_WARNING, "left for the collector: %s: %s", key, ignored.message);
 }
 

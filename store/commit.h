@@ -13,6 +13,10 @@
  */
 #define COMMIT_MANIFEST_MAX_NS ((int64_t)3600 * 1000000000)
 
+/* Where nothing locks: a look that found no meta.json, and was made at most so long before, is the
+ * look of a commit that may not replace one. */
+#define COMMIT_LOOK_MAX_NS ((int64_t)5 * 1000000000)
+
 /* Rounds of storing and committing before a writer gives up on a collector that takes its packs
  * away faster than it can store them: a second round is rare and a third should never happen. */
 #define COMMIT_ROUNDS_MAX 8
@@ -27,6 +31,13 @@ struct commit {
     bool locked;    /* the record's lock is held, from before the first step until after the last */
     bool attempted; /* the commit itself was tried: from then on the record may be visible */
     bool committed; /* by an earlier round, or before: its meta.json is this one already */
+    /* CLOCK_BOOTTIME; 0: unknown. When the caller began, and when it began to look for a meta.json
+     * that turned out not to be there. They save requests where nothing locks. */
+    int64_t began_ns, absent_ns;
+    /* commit_run's own. */
+    int64_t looked_ns; /* when the check before the manifest began */
+    bool intended;     /* it saw a collector's intent on the generation */
+    bool has_tomb;     /* a tombstone was emptied */
 };
 
 /* *again: the record is not committed because of bad packs, which are added to *bad, or because a
@@ -51,6 +62,10 @@ CAIRN_MUST_CHECK int commit_check_packs(struct cairn_store *s, const struct cair
 CAIRN_MUST_CHECK int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id,
                                    struct cairn_error *err);
 void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id);
+/* The same two for a commit at hand. Where nothing locks, commit_run itself sees to the tombstone,
+ * of which it learns by the way. */
+CAIRN_MUST_CHECK int commit_begin(struct commit *c, struct cairn_error *err);
+void commit_end(struct commit *c);
 
 /* What the index says of packs that must not be used is wrong, or soon will be. */
 void commit_forget_packs(struct cairn_store *s, const struct pack_set *bad);

@@ -44,7 +44,9 @@ static int fork_target(struct commit *c, const struct manifest *source, char *ow
     CLEANUP_CURRENT struct current current = {0};
     bool dying;
     *done = false;
+    int64_t looked = clock_boottime();
     int rc = current_load(c->store, c->op, c->id, &current, err);
+    c->absent_ns = !rc && !current.exists ? looked : 0;
     if (!rc && own_gen && is_earlier_fork(c, &current, source)) {
         rc = current_is_dying(c->store, c->op, c->id, current.gen, &dying, err);
         *done = !rc && !dying;
@@ -81,7 +83,7 @@ static int fork_locked(struct commit *c, const char *id, char *own_gen, struct c
         rc = fork_target(c, source, own_gen, &done, err);
     if (rc || done)
         return rc;
-    rc = commit_before(c->store, c->op, c->id, err);
+    rc = commit_begin(c, err);
     CLEANUP_PACK_SET struct pack_set bad = {0};
     for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
         CLEANUP_MANIFEST struct manifest *m = NULL;
@@ -104,7 +106,7 @@ static int fork_locked(struct commit *c, const char *id, char *own_gen, struct c
     if (rc)
         commit_abandon(c);
     else
-        commit_after(c->store, c->op, c->id);
+        commit_end(c);
     return rc;
 }
 
@@ -130,8 +132,13 @@ int cairn_fork(struct cairn_store *s, const struct cairn_op *op, const char *id,
     char name[GEN_TEXT];
     if (!rc)
         rc = gen_of_meta(meta, meta_len, name, err);
-    struct commit c = {
-        .store = s, .op = op, .id = new_id, .gen = name, .meta = meta, .meta_len = meta_len};
+    struct commit c = {.store = s,
+                       .op = op,
+                       .id = new_id,
+                       .gen = name,
+                       .meta = meta,
+                       .meta_len = meta_len,
+                       .began_ns = clock_boottime()};
     int lock = -1;
     if (!rc)
         rc = lock_record(s, op, new_id, &lock, err);

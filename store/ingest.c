@@ -105,7 +105,9 @@ static size_t read_base(struct batch *b, struct chunk_ctx *ctx, const struct chu
     }
     size_t len = 0;
     struct cairn_error ignored;
-    if (pack_set_has(b->in->opt->banned, base.loc.pack) ||
+    /* Where packs are no local files, fetching a base takes a request, and more bytes than it
+     * saves. */
+    if (!b->in->s->backend->ops->open_fd || pack_set_has(b->in->opt->banned, base.loc.pack) ||
         chunk_read(b->in->s, b->in->op, ctx, &base, NULL, b->base, b->in->chunk_size, 0, &len,
                    &ignored))
         return 0;

@@ -19,6 +19,7 @@
 #define LAYOUT_PACKS   "packs/"
 #define LAYOUT_PINS    "pins/"
 #define LAYOUT_HOLDS   "holds/"
+#define LAYOUT_GC      "gc/"
 #define LAYOUT_CLOSED  "gc/closed/"
 #define LAYOUT_DEAD    "gc/dead/"
 #define LAYOUT_TOMB    "gc/tomb/"

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "base/util.h"
+#include "store/fresh.h"
 #include "store/pack.h"
 
 #include <errno.h>
@@ -125,6 +126,7 @@ static int seal(struct open_pack *p, struct cairn_error *err)
                                         p->end + tail.len, err);
     if (rc)
         return error_wrap(err, "storing %s", key);
+    fresh_note(p->id);
     STEP("pack.durable");
     struct cairn_error ignored;
     if (s->index && index_add_pack(s->index, p->id, p->entries, p->n, &ignored))

@@ -107,7 +107,9 @@ static int look_at_same_export(struct publish *p, bool *done)
 static int look_at_current(struct publish *p, bool *done)
 {
     *done = false;
+    int64_t looked = clock_boottime();
     int rc = current_load(p->s, p->op, p->id, &p->current, p->err);
+    p->commit.absent_ns = !rc && !p->current.exists ? looked : 0;
     if (!rc)
         rc = look_at_same_export(p, done);
     if (rc || *done)
@@ -184,7 +186,7 @@ static int publish_new(struct publish *p)
         index_build(p->s, p->op, false, &ignored))
         log_line(LOG_LEVEL_WARNING, "%s", ignored.message);
     if (!rc)
-        rc = commit_before(p->s, p->op, p->id, p->err);
+        rc = commit_begin(&p->commit, p->err);
     if (rc)
         return rc;
     CLEANUP_PACK_SET struct pack_set bad = {0};
@@ -199,7 +201,7 @@ static int publish_new(struct publish *p)
     if (rc)
         commit_abandon(&p->commit);
     else
-        commit_after(p->s, p->op, p->id);
+        commit_end(&p->commit);
     STEP("publish.done");
     return rc;
 }
@@ -251,8 +253,13 @@ static int prepare(struct publish *p)
         rc = check_owner(p);
     if (!rc)
         rc = meta_check_expected(meta, meta_len, opt->expect, opt->n_expect, &p->files, p->err);
-    p->commit = (struct commit){
-        .store = p->s, .op = p->op, .id = p->id, .gen = p->gen, .meta = meta, .meta_len = meta_len};
+    p->commit = (struct commit){.store = p->s,
+                                .op = p->op,
+                                .id = p->id,
+                                .gen = p->gen,
+                                .meta = meta,
+                                .meta_len = meta_len,
+                                .began_ns = clock_boottime()};
     return rc;
 }
 

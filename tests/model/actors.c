@@ -297,6 +297,12 @@ void rm_steps(const struct config *cfg, struct mc *mc, const struct state *s)
 
 /* ---- Time ---- */
 
+/* Between its first check and its commit, which rests on it: 10 minutes as well. */
+static bool writer_is_quick(const struct config *cfg, const struct writer *w)
+{
+    return w->quick && w->pc >= W_PRE && w->pc <= W_CHECKED && cfg->wrong != WRONG_QUICK_STALE;
+}
+
 /* A writer of this slot of A between its check and its commit: at most 10 minutes, on S3. */
 static bool writer_in_window(const struct config *cfg, const struct state *s, unsigned slot)
 {
@@ -304,7 +310,9 @@ static bool writer_in_window(const struct config *cfg, const struct state *s, un
         return false;
     for (unsigned i = 0; i < N_WRITERS; i++) {
         if (cfg->writer[i] && cfg->slot[i] == slot &&
-            (s->w[i].pc == W_LISTED || s->w[i].pc == W_CHECKED))
+            (s->w[i].pc == W_LISTED || s->w[i].pc == W_CHECKED ? !s->w[i].quick : false))
+            return true;
+        if (cfg->writer[i] && cfg->slot[i] == slot && writer_is_quick(cfg, &s->w[i]))
             return true;
     }
     return false;
@@ -317,6 +325,8 @@ static bool writer_before_put(const struct config *cfg, const struct state *s, u
         return false;
     for (unsigned i = 0; i < N_WRITERS; i++) {
         if ((s->w[i].pc == W_PRE || s->w[i].pc == W_PRE_OK) && s->w[i].pack == p)
+            return cfg->wrong != WRONG_QUICK_STALE;
+        if (s->w[i].pack == p && writer_is_quick(cfg, &s->w[i]))
             return true;
     }
     return false;

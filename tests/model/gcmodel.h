@@ -13,7 +13,8 @@
  *  - No clock. An age is a flag ("closed for sigma", "older than 24 h") that may be raised at any
  *    moment, or never: actors may so stall for any time. Where the protocol states a bound, raising
  *    the flag is refused while the bounded section runs: reader_unpinned (half the grace until a
- *    pin) and, on S3 only, writer_in_window (10 minutes from check to commit).
+ *    pin) and, on S3 only, writer_in_window (10 minutes from check to commit, or from the first
+ *    check to the commit where the second one rests on it).
  *  - Ages are taken against the probe of the scan's start: what was put or committed after a job
  *    began is new to it (`stale`).
  *  - A store whose listings lag (S3 here stands for the worst of them): a closed mark younger than
@@ -76,6 +77,8 @@ enum wrong {
     WRONG_NO_REFRESH,         /* a manifest older than an hour is not put again before the check */
     WRONG_TWIN_UNCHECKED,     /* S3: a manifest is put over another one unchecked */
     WRONG_PRECHECK_STALE,     /* S3: any time may pass between the first check and the put */
+    WRONG_QUICK_STALE,        /* S3: looks that were saved for being recent may be of any age */
+    WRONG_QUICK_BLIND,        /* S3: they are saved without a look at intents in the first check */
 };
 
 struct config {
@@ -89,6 +92,7 @@ struct config {
     bool gens;     /* sweeps delete superseded and uncommitted generations of A */
     bool lean;     /* the third scan reads pins only */
     bool precheck; /* writers check before the put as well (S3) */
+    bool quick;    /* and do not look again within 10 minutes at what that check saw */
     bool successor;
     bool garbage; /* check as well that all garbage can be collected */
 };
@@ -154,6 +158,7 @@ enum { LOCK_FREE, LOCK_WRITER, LOCK_SWEEPER = LOCK_WRITER + 2, LOCK_REPACKER = 5
 
 struct writer {
     uint8_t pc, pack, retried;
+    uint8_t quick; /* its first check is not 10 minutes old, and saw no intent */
 };
 
 struct sweeper {

@@ -30,7 +30,8 @@ static const char lost_reader[] = "a reader within its rules finds its data gone
 
 #define PACKS                                                                                      \
     .packs = true, .successor = true, .two_sweepers = true, .slot = {SLOT_B, SLOT_A2, SLOT_C}
-#define GENS .gens = true, .two_sweepers = true, .slot = {SLOT_A2, SLOT_A1, SLOT_C}
+#define GENS      .gens = true, .two_sweepers = true, .slot = {SLOT_A2, SLOT_A1, SLOT_C}
+#define TWIN_GENS .gens = true, .two_sweepers = true, .slot = {SLOT_A2, SLOT_A2, SLOT_C}
 #define TWINS                                                                                      \
     .packs = true, .successor = true, .two_sweepers = true, .s3 = true,                            \
     .slot = {SLOT_B, SLOT_B, SLOT_C}
@@ -41,6 +42,7 @@ static const char lost_reader[] = "a reader within its rules finds its data gone
 #define PUB_A .writer = {false, true, false}
 #define PUB_B .writer = {true, false, false}
 #define PUB_F .writer = {true, false, true}
+#define QUICK .precheck = true, .quick = true
 #define FORKS .writer = {false, false, true}
 
 static const struct scene scenes[] = {
@@ -87,6 +89,22 @@ static const struct scene scenes[] = {
     {NULL,
      {"twins: one generation published twice, rm (S3)", TWINS, BOTH, .precheck = true, .rm = true,
       .garbage = true}},
+    {NULL, {"quick: publish, fork, rm (S3)", PACKS, S3, PUB_F, QUICK, .rm = true}},
+    {NULL,
+     {"quick: publish, rm, read (S3)", PACKS, S3, PUB_B, QUICK, .reader = true, .rm = true,
+      .garbage = true}},
+    {NULL,
+     {"quick: repack, publish, rm (S3)", PACKS, S3, PUB_B, QUICK, .repacker = true, .rm = true}},
+    {NULL,
+     {"quick: generations: two publishes, read (S3)", GENS, S3, BOTH, QUICK, .reader = true,
+      .garbage = true}},
+    {NULL,
+     {"quick: generations: twins, read (S3)", TWIN_GENS, S3, BOTH, QUICK, .reader = true,
+      .garbage = true}},
+    {NULL,
+     {"quick: generations and packs: publish (S3)", PACKS, .gens = true, S3, PUB_A, QUICK,
+      .garbage = true}},
+    {NULL, {"quick: twins, rm (S3)", TWINS, BOTH, QUICK, .rm = true, .garbage = true}},
 };
 
 static const struct scene deep[] = {
@@ -175,6 +193,15 @@ static const struct scene wrongs[] = {
     {lost_pack,
      {"any time between the first check and the put", TWINS, BOTH, .precheck = true, .rm = true,
       .wrong = WRONG_PRECHECK_STALE}},
+    {lost_pack,
+     {"quick, by a first check of any age: packs", TWINS, PUB_B, QUICK, .rm = true,
+      .wrong = WRONG_QUICK_STALE}},
+    {lost_manifest,
+     {"quick, by a first check of any age: generations", GENS, S3, PUB_B, QUICK,
+      .wrong = WRONG_QUICK_STALE}},
+    {lost_manifest,
+     {"quick, without a look at intents first", TWIN_GENS, S3, BOTH, QUICK,
+      .wrong = WRONG_QUICK_BLIND}},
 };
 
 /* ---- The property ---- */
@@ -206,7 +233,7 @@ static bool quiescent(const void *ctx, struct mc_word w)
     state_unpack(w, &s);
     /* A window that the protocol bounds ends, one way or the other. */
     for (unsigned i = 0; i < N_WRITERS; i++) {
-        if (s.w[i].pc == W_PRE || s.w[i].pc == W_PRE_OK ||
+        if (s.w[i].pc == W_PRE || s.w[i].pc == W_PRE_OK || s.w[i].quick ||
             (cfg->s3 && (s.w[i].pc == W_LISTED || s.w[i].pc == W_CHECKED)))
             return false;
     }

@@ -19,7 +19,7 @@
     F(s[0].target, 1) F(s[0].why, 2) F(s[0].scanned, 4) F(s[0].stale, 1) F(s[1].pc, 4) \
     F(s[1].target, 1) F(s[1].why, 2) F(s[1].scanned, 4) F(s[1].stale, 1) F(r_slot, 1) \
     F(r_pack, 1) F(r_excused, 1) F(r_before[0], 1) F(r_before[1], 1) F(k_pc, 4) F(k_slot, 2) \
-    F(k_root, 1) F(k_unseen, 1)
+    F(k_root, 1) F(k_unseen, 1) F(w[0].quick, 1) F(w[1].quick, 1) F(w[2].quick, 1)
 /* clang-format on */
 
 #define WIDTH(field, bits) +(bits)

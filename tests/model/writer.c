@@ -88,6 +88,18 @@ static void start(const struct out *o, const struct state *s, unsigned i)
     }
 }
 
+/* The most advanced intent of a sweeper to delete the generation at slot. */
+static unsigned intent_on(const struct state *s, unsigned slot)
+{
+    unsigned found = INTENT_NO;
+
+    for (unsigned k = 0; k < 2; k++) {
+        if (s->s[k].target == slot && s->intent[k] > found)
+            found = s->intent[k];
+    }
+    return found;
+}
+
 static void list_closed(const struct out *o, const struct state *s, unsigned i, enum writer_pc pc)
 {
     unsigned pack = s->w[i].pack;
@@ -101,6 +113,34 @@ static void list_closed(const struct out *o, const struct state *s, unsigned i, 
         n = *s;
         again(o, &n, i, closed_text[pack]);
     }
+}
+
+/* The first check lists intents, too, where the second one rests on it. */
+static void first_list(const struct out *o, const struct state *s, unsigned i)
+{
+    unsigned slot = o->cfg->slot[i];
+    unsigned intent = slot <= SLOT_A2 ? intent_on(s, slot) : INTENT_NO;
+    struct state n = *s;
+
+    n.w[i].quick = o->cfg->quick;
+    if (intent != INTENT_SETTLED || o->cfg->wrong == WRONG_QUICK_BLIND)
+        list_closed(o, &n, i, W_PRE);
+    n.w[i].quick = 0;
+    if (intent != INTENT_NO && o->cfg->wrong != WRONG_QUICK_BLIND && o->cfg->quick)
+        list_closed(o, &n, i, W_PRE);
+}
+
+/* What the first check saw is too old: before the put it is made again, after it all is looked at.
+ */
+static void slow_down(const struct out *o, const struct state *s, unsigned i)
+{
+    struct state n = *s;
+
+    if (!s->w[i].quick || s->w[i].pc < W_PRE || s->w[i].pc > W_CHECKED)
+        return;
+    n.w[i].quick = 0;
+    n.w[i].pc = s->w[i].pc < W_PUT ? W_PACKED : W_PUT;
+    out_step(o, &n, "finds its first check 10 minutes old");
 }
 
 static void stat_pack(const struct out *o, const struct state *s, unsigned i, enum writer_pc pc)
@@ -127,18 +167,6 @@ static void put(const struct out *o, const struct state *s, unsigned i)
     out_step(o, &n, put_text[s->w[i].pack]);
 }
 
-/* The most advanced intent of a sweeper to delete the generation at slot. */
-static unsigned intent_on(const struct state *s, unsigned slot)
-{
-    unsigned found = INTENT_NO;
-
-    for (unsigned k = 0; k < 2; k++) {
-        if (s->s[k].target == slot && s->intent[k] > found)
-            found = s->intent[k];
-    }
-    return found;
-}
-
 /* The check after the put: intents and closed marks are listed, then the rest is looked at. */
 static void check_lists(const struct out *o, const struct state *s, unsigned i)
 {
@@ -156,7 +184,7 @@ static void check_lists(const struct out *o, const struct state *s, unsigned i)
         if (intent_on(s, slot) == INTENT_SETTLED)
             return;
     }
-    list_closed(o, s, i, W_LISTED);
+    list_closed(o, s, i, s->w[i].quick ? W_CHECKED : W_LISTED);
 }
 
 static void check_stats(const struct out *o, const struct state *s, unsigned i)
@@ -197,6 +225,12 @@ static void commit(const struct out *o, const struct state *s, unsigned i)
                 n.s[k].stale = 1;
         }
     }
+    if (s->w[i].quick) {
+        struct state done = n;
+        finish(o->cfg, &done, i, W_DONE);
+        out_step(o, &done, "commits, in time, and is done");
+        n.w[i].quick = 0;
+    }
     out_step(o, &n, "commits");
 }
 
@@ -228,7 +262,7 @@ void writer_steps(const struct config *cfg, struct mc *mc, const struct state *s
         if (check_first)
             list_closed(&o, s, i, W_LISTED);
         else if (cfg->precheck && cfg->wrong != WRONG_TWIN_UNCHECKED)
-            list_closed(&o, s, i, W_PRE);
+            first_list(&o, s, i);
         else
             put(&o, s, i);
         break;
@@ -257,6 +291,7 @@ void writer_steps(const struct config *cfg, struct mc *mc, const struct state *s
         look(&o, s, i);
         break;
     }
+    slow_down(&o, s, i);
     if (s->lock == LOCK_WRITER + i) {
         finish(cfg, &n, i, W_DEAD);
         out_step(&o, &n, "crashes");

@@ -17,17 +17,22 @@ int64_t __wrap_clock_boottime(void)
     return __real_clock_boottime() + skew;
 }
 
-/* What happens before each listing of gc/closed/ and each put of a manifest: time passes. */
+/* What happens before each listing of closed packs and each put of a manifest: time passes. */
 static int64_t at_check[4], at_put[4];
 /* Where nothing locks, the packs are looked at once before the manifest is written, too. */
 static unsigned checks, writes, extra;
+
+static bool lists_closed(const char *prefix)
+{
+    return strcmp(prefix, LAYOUT_CLOSED) == 0 || strcmp(prefix, LAYOUT_GC) == 0;
+}
 
 static int on_list(void *ctx, struct backend *b, const char *prefix, struct cairn_error *e)
 {
     (void)ctx;
     (void)b;
     (void)e;
-    if (strcmp(prefix, LAYOUT_CLOSED) == 0) {
+    if (lists_closed(prefix)) {
         skew += checks >= extra && checks < extra + 4 ? at_check[checks - extra] : 0;
         checks++;
     }
@@ -115,7 +120,7 @@ static int cancel_late(void *ctx, struct backend *b, const char *prefix, struct 
     (void)ctx;
     (void)b;
     (void)e;
-    if (strcmp(prefix, LAYOUT_CLOSED) == 0) {
+    if (lists_closed(prefix)) {
         skew += COMMIT_CHECK_MAX_NS + NS_PER_S;
         if (++checks == 20)
             cairn_cancel_fire(cancel);
@@ -139,9 +144,88 @@ START_TEST(test_commit__a_check_that_is_never_quick_enough_ends_with_the_op)
 }
 END_TEST
 
+/* ---- Where nothing locks: what the first check saw holds for ten minutes ---- */
+
+static unsigned stats;
+static int64_t at_commit;
+static int takes;
+static char taken[KEY_MAX];
+
+static int slow_commit(void *ctx, struct backend *b, struct cairn_error *e)
+{
+    (void)ctx;
+    (void)b;
+    (void)e;
+    skew += at_commit;
+    return CAIRN_OK;
+}
+
+static int take_manifest(void *ctx, struct backend *b, struct cairn_error *e)
+{
+    (void)ctx;
+    (void)b;
+    (void)e;
+    if (takes > 0) {
+        takes--;
+        kit_remove(&k, taken);
+    }
+    return CAIRN_OK;
+}
+
+/* A collector may have taken the manifest of a writer whose commit came late. */
+START_TEST(test_commit__a_commit_that_came_late_is_looked_after)
+{
+    kit_start(&k, &(struct kit_options){.mem = true});
+    kit_sample(&k, "one", 1);
+    kit_hook(&k, &(struct kit_hooks){.before_commit = slow_commit, .after_commit = take_manifest});
+    kit_export_key(CK_A, "1", taken);
+    at_commit = COMMIT_CHECK_MAX_NS + NS_PER_S;
+    takes = 2;
+    ck_ok(kit_publish(&k, CK_A, "one", "1", NULL, &err));
+    ck_assert_int_eq(takes, 0);
+    kit_same(&k, CK_A, "one");
+    kit_stop(&k);
+}
+END_TEST
+
+/* Before the put: a first check that took too long is made again. */
+START_TEST(test_commit__a_first_check_that_took_too_long_is_made_again)
+{
+    start(true);
+    extra = 0; /* at_check from the first one on */
+    at_check[0] = COMMIT_CHECK_MAX_NS + NS_PER_S;
+    end(3, 1);
+}
+END_TEST
+
+/* A pack of the parent is asked for once, one just made not at all. */
+START_TEST(test_commit__packs_are_asked_for_once)
+{
+    kit_start(&k, &(struct kit_options){.mem = true, .faulty = true});
+    kit_sample(&k, "one", 1);
+    ck_ok(kit_publish(&k, CK_A, "one", "1", NULL, &err));
+    skew += COMMIT_CHECK_MAX_NS + NS_PER_S;
+    kit_fill(&k, "one", "memory", 70000, 0, 9);
+    backend_fault_clear(k.s->backend);
+    ck_ok(kit_publish(&k, CK_B, "one", "2", CK_A, &err));
+    stats = backend_fault_calls(k.s->backend, FAULT_STAT);
+    ck_assert_uint_eq(stats, 1);
+    ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_LIST), 2);
+    kit_same(&k, CK_B, "one");
+    /* So is a removed record's tombstone, which a listing shows, and only if there is one. */
+    ck_ok(cairn_delete(k.s, NULL, CK_A, &err));
+    ck_ok(kit_publish(&k, CK_A, "one", "3", NULL, &err));
+    ck_assert_uint_eq(kit_objects(&k, LAYOUT_TOMB), 0);
+    kit_stop(&k);
+}
+END_TEST
+
 TESTING_MAIN(commit, test_commit__a_quick_one_writes_and_checks_once,
              test_commit__a_check_that_took_more_than_ten_minutes_is_made_again,
              test_commit__a_check_that_took_less_counts,
              test_commit__a_manifest_older_than_an_hour_is_written_again,
              test_commit__a_manifest_whose_writing_took_an_hour_is_written_again,
-             test_commit__a_check_that_is_never_quick_enough_ends_with_the_op)
+             test_commit__a_check_that_is_never_quick_enough_ends_with_the_op,
+             test_commit__a_commit_that_came_late_is_looked_after,
+             test_commit__a_first_check_that_took_too_long_is_made_again,
+             test_commit__packs_are_asked_for_once)
