@@ -32,6 +32,8 @@ struct fill_want {
 };
 void fill_want_manifest(const struct manifest *m, uint32_t i, uint32_t plain_len,
                         struct fill_want *out);
+/* What a based chunk is based on. */
+void fill_want_base(const struct chunk *chunk, struct fill_want *out);
 
 /* For a backend whose objects are no local files. The caller owns *out until fills_free. */
 CAIRN_MUST_CHECK int fills_new(struct cairn_store *s, struct fills **out, struct cairn_error *err);

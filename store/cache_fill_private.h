@@ -82,7 +82,4 @@ void fill_decode(struct fills *f, struct fill *fill);
  * caller to put back. False: not there. */
 bool fill_from_cache(struct cairn_store *s, const struct fill_want *want, void *out,
                      struct cache_ref *ref);
-/* What a based chunk is based on. */
-void fill_want_base(const struct chunk *chunk, struct fill_want *out);
-
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "store/cache_fill.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *c)
     if (!c)
         return;
     c->span_len = 0;
+    c->caches_bases = false;
     pthread_mutex_lock(&s->ctx_lock);
     c->next = s->free_ctx;
     s->free_ctx = c;
@@ -203,6 +205,14 @@ static int read_base(struct cairn_store *s, const struct cairn_op *op, struct ch
     memcpy(base.sha, chunk->base_sha, SHA256_LEN);
     if (base.loc.encoding == CHUNK_ZSTD_BASE)
         return damaged(chunk, "its base has a base", err);
+    if (ctx->caches_bases && s->fills) {
+        struct fill_hold hold = {.n = 0};
+        struct fill_want want;
+        fill_want_base(chunk, &want);
+        int rc = fills_read(s->fills, op, &want, &hold, ctx->base, len, err);
+        fills_release(s->fills, &hold);
+        return rc;
+    }
     return read_once(s, op, ctx, &base, NULL, ctx->base, s->format.chunk_size, 0, len, err);
 }
 

@@ -19,7 +19,8 @@ struct chunk_ctx {
     /* codec_bound(chunk size) bytes. After chunk_read of an encoded chunk: what lies in the pack
      * and was verified by what it decodes to. */
     uint8_t *stored;
-    uint8_t *base; /* chunk size bytes */
+    uint8_t *base;     /* chunk size bytes */
+    bool caches_bases; /* bases come from the cache, and into it; until chunk_ctx_put */
     struct chunk_ctx *next;
     /* A piece of a pack that was read ahead (chunk_read_ahead); span_len 0: none. */
     uint8_t *span;

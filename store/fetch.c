@@ -2,6 +2,7 @@
 #include "base/step.h"
 #include "base/util.h"
 #include "store/chunk_io.h"
+#include "store/fetch_cache.h"
 #include "store/record.h"
 #include "store/tree.h"
 
@@ -28,7 +29,7 @@ struct batch {
     uint32_t n;
     uint32_t
         *chunks;  /* their numbers in the manifest at hand: one loaded again counts its own way */
-    bool *shared; /* of each: it is in place by reflink */
+    uint8_t *got; /* of each: enum fetch_got; shared: it is in place by reflink */
     uint8_t *plain;
     int rc;
     struct cairn_error err;
@@ -46,6 +47,7 @@ struct fetch {
     uint64_t done, total;
     atomic_bool stop;
     atomic_bool clones; /* FICLONERANGE has not failed yet */
+    bool keeps;         /* what is downloaded stays in the cache */
     _Atomic uint64_t cloned_bytes;
 };
 
@@ -158,8 +160,11 @@ static int read_chunk(struct batch *b, const struct manifest *m, const struct ma
     struct chunk c;
     size_t len = plain_len(f, file, b->first_no + i), got;
     manifest_chunk(m, b->chunks[i], &c);
+    uint32_t end = i + 1;
+    while (end < b->n && b->got[end] == FETCH_NOT)
+        end++;
     chunk_read_ahead(f->r->store, f->op, ctx, batch_at, &(struct batch_chunks){m, b->chunks}, i,
-                     b->n);
+                     end);
     return chunk_read(f->r->store, f->op, ctx, &c, manifest_chunk_xxh(m, b->chunks[i]), out, len,
                       len, &got, &b->err);
 }
@@ -169,16 +174,38 @@ static int read_chunk(struct batch *b, const struct manifest *m, const struct ma
 static int share_runs(struct batch *b, const struct manifest *m, const struct manifest_file *file,
                       struct chunk_ctx *ctx)
 {
-    memset(b->shared, 0, b->n * sizeof(b->shared[0]));
+    memset(b->got, FETCH_NOT, b->n);
     int rc = CAIRN_OK;
     for (uint32_t i = 0, n; !rc && i < b->n && atomic_load(&b->f->clones); i += n ? n : 1) {
         n = raw_run(b->f, m, b, file, i);
         for (uint32_t j = 0; !rc && j < n; j++)
             rc = read_chunk(b, m, file, ctx, i + j, ctx->base);
         if (!rc && n && clone_run(b, m, i, n))
-            memset(b->shared + i, 1, n * sizeof(b->shared[0]));
+            memset(b->got + i, FETCH_SHARED, n);
     }
     return rc;
+}
+
+/* Out of the cache, where packs are no files. Where files can share bytes with it, what is
+ * downloaded goes by way of it, and is written once. */
+static int take_cached(struct batch *b, const struct manifest *m, const struct manifest_file *file,
+                       struct chunk_ctx *ctx)
+{
+    struct fetch *f = b->f;
+    const struct fetch_piece piece = {.s = f->r->store,
+                                      .op = f->op,
+                                      .m = m,
+                                      .chunks = b->chunks,
+                                      .n = b->n,
+                                      .first_no = b->first_no,
+                                      .file_size = file->size,
+                                      .fd = b->fd,
+                                      .plain = b->plain,
+                                      .got = b->got,
+                                      .clones = &f->clones,
+                                      .cloned_bytes = &f->cloned_bytes,
+                                      .keeps = f->keeps || atomic_load(&f->clones)};
+    return fetch_cache_take(&piece, ctx, &b->err);
 }
 
 static int work_manifest(struct batch *b, const struct manifest *m, struct chunk_ctx *ctx)
@@ -187,15 +214,15 @@ static int work_manifest(struct batch *b, const struct manifest *m, struct chunk
     manifest_file(m, b->file, &file);
     int rc = find_chunks(b, m, &file);
     if (!rc)
-        rc = share_runs(b, m, &file, ctx);
+        rc = b->f->r->store->fills ? take_cached(b, m, &file, ctx) : share_runs(b, m, &file, ctx);
     for (uint32_t i = 0; !rc && i < b->n; i++)
-        if (!b->shared[i])
+        if (b->got[i] == FETCH_NOT)
             rc = read_chunk(b, m, &file, ctx, i, b->plain + (size_t)i * b->f->chunk_size);
     for (uint32_t i = 0, n; !rc && i < b->n; i += n) {
         n = 1;
-        if (b->shared[i])
+        if (b->got[i] == FETCH_SHARED)
             continue;
-        while (i + n < b->n && !b->shared[i + n])
+        while (i + n < b->n && b->got[i + n] != FETCH_SHARED)
             n++;
         rc = write_run(b, &file, i, n);
     }
@@ -214,6 +241,7 @@ static void run_batch(struct pool_work *work, unsigned worker)
     if (!b->rc)
         b->rc = chunk_ctx_get(f->r->store, &ctx, &b->err);
     if (!b->rc) {
+        ctx->caches_bases = true;
         const struct manifest *m = atomic_load(&f->r->manifest);
         b->rc = work_manifest(b, m, ctx);
         if (b->rc == CAIRN_NOT_FOUND) {
@@ -339,8 +367,8 @@ static int allocate(struct fetch *f)
         f->ring[i].f = f;
         f->ring[i].plain = malloc((size_t)f->batch_max * f->chunk_size);
         f->ring[i].chunks = calloc(f->batch_max, sizeof(f->ring[i].chunks[0]));
-        f->ring[i].shared = calloc(f->batch_max, sizeof(f->ring[i].shared[0]));
-        if (!f->ring[i].plain || !f->ring[i].chunks || !f->ring[i].shared)
+        f->ring[i].got = calloc(f->batch_max, sizeof(f->ring[i].got[0]));
+        if (!f->ring[i].plain || !f->ring[i].chunks || !f->ring[i].got)
             return error_oom(f->err, "fetch");
     }
     return CAIRN_OK;
@@ -356,7 +384,7 @@ static void release(struct fetch *f)
         struct batch *b = &f->ring[i];
         free(b->plain);
         free(b->chunks);
-        free(b->shared);
+        free(b->got);
     }
     free(f->ring);
     tree_aside_release(&f->aside);
@@ -384,6 +412,10 @@ int cairn_record_fetch(struct cairn_record *r, const struct cairn_op *op, const 
         rc = allocate(&f);
     if (!rc)
         rc = tree_aside_begin(&f.aside, target, err);
+    if (!rc && r->store->fills) {
+        f.keeps = fetch_cache_keeps(r->store, info);
+        atomic_store(&f.clones, fetch_cache_is_near(r->store, f.aside.fd));
+    }
     if (!rc)
         rc = run(&f);
     if (!rc)

@@ -1,0 +1,137 @@
+#include "store/fetch_cache.h"
+
+#include "base/util.h"
+#include "store/budget.h"
+#include "store/cache_fill.h"
+
+#include <errno.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info)
+{
+    struct budget_stats st;
+    if (!s->fills || !s->cache || !info->parent_id[0])
+        return false;
+    budget_stats(s->budget, &st);
+    return info->data_bytes <= st.limit / 2;
+}
+
+bool fetch_cache_is_near(const struct cairn_store *s, int folder)
+{
+    struct stat here, there;
+    CLEANUP_FREE char *path = NULL;
+    if (!s->fills || !s->cache)
+        return false;
+    if (asprintf(&path, "%s/cache", s->state) < 0) {
+        path = NULL;
+        return false;
+    }
+    return fstat(folder, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev;
+}
+
+static uint32_t chunk_size(const struct fetch_piece *p)
+{
+    return p->s->format.chunk_size;
+}
+
+static uint32_t plain_len(const struct fetch_piece *p, uint32_t i)
+{
+    uint64_t left = p->file_size - (p->first_no + i) * chunk_size(p);
+    return left < chunk_size(p) ? (uint32_t)left : chunk_size(p);
+}
+
+/* Chunks that lie behind each other in the cache, to be taken with one call. */
+struct run {
+    struct fill_place place; /* of the first, and the reference for all */
+    uint32_t i, n;
+    uint64_t len;
+};
+
+/* Whole chunks only: a file system shares whole blocks. */
+static bool share_run(const struct fetch_piece *p, const struct run *run)
+{
+    if (!atomic_load(p->clones) || run->len != (uint64_t)run->n * chunk_size(p))
+        return false;
+    struct file_clone_range range = {.src_fd = run->place.ref.fd,
+                                     .src_offset = run->place.ref.at,
+                                     .src_length = run->len,
+                                     .dest_offset = (p->first_no + run->i) * chunk_size(p)};
+    bool ok = ioctl(p->fd, FICLONERANGE, &range) == 0;
+    if (ok)
+        atomic_fetch_add(p->cloned_bytes, run->len);
+    else
+        atomic_store(p->clones, false);
+    return ok;
+}
+
+/* What cannot be read stays FETCH_NOT: it is then downloaded. */
+static void end_run(const struct fetch_piece *p, struct run *run)
+{
+    enum fetch_got got = FETCH_NOT;
+    if (!run->n)
+        return;
+    if (share_run(p, run))
+        got = FETCH_SHARED;
+    else if (util_pread_full(run->place.ref.fd, p->plain + (size_t)run->i * chunk_size(p), run->len,
+                             run->place.ref.at) == (ssize_t)run->len)
+        got = FETCH_PLAIN;
+    else
+        cache_doubt(p->s->cache, &run->place.ref);
+    memset(p->got + run->i, (int)got, run->n);
+    fill_place_release(p->s, &run->place);
+    run->n = 0;
+}
+
+static void take_place(const struct fetch_piece *p, struct run *run, uint32_t i,
+                       struct fill_place *place)
+{
+    if (place->data) {
+        memcpy(p->plain + (size_t)i * chunk_size(p), place->data, place->len);
+        p->got[i] = FETCH_PLAIN;
+        fill_place_release(p->s, place);
+        return;
+    }
+    if (run->n && run->i + run->n == i && run->place.ref.pack == place->ref.pack &&
+        run->place.ref.at + run->len == place->ref.at) {
+        run->len += place->len;
+        run->n++;
+        fill_place_release(p->s, place);
+        return;
+    }
+    end_run(p, run);
+    *run = (struct run){.place = *place, .i = i, .n = 1, .len = place->len};
+}
+
+int fetch_cache_take(const struct fetch_piece *p, struct chunk_ctx *ctx, struct cairn_error *err)
+{
+    memset(p->got, FETCH_NOT, p->n);
+    if (!p->s->cache && !p->keeps)
+        return CAIRN_OK;
+    CLEANUP_FREE struct fill_want *wants = calloc(p->n, sizeof(*wants));
+    if (!wants)
+        return error_oom(err, "fetch");
+    struct fill_hold hold = {.n = 0};
+    struct run run = {.n = 0};
+    for (uint32_t i = 0; i < p->n; i++)
+        fill_want_manifest(p->m, p->chunks[i], plain_len(p, i), &wants[i]);
+    if (p->keeps)
+        fills_begin(p->s->fills, wants, p->n, &hold);
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && i < p->n; i++) {
+        struct fill_place place;
+        if (p->keeps)
+            rc = fills_get(p->s->fills, p->op, &wants[i], &hold, ctx->base, &place, err);
+        else if (!fill_find_cached(p->s, &wants[i], ctx->base, &place))
+            continue;
+        if (!rc)
+            take_place(p, &run, i, &place);
+    }
+    end_run(p, &run);
+    fills_release(p->s->fills, &hold);
+    return rc;
+}
