@@ -2,7 +2,7 @@
 First for memory, descriptors and threads, which must not grow; then with the service killed now and then. Whatever
 a client was told is committed stays whole until it deletes it.
 
-    service.py BUILD [SECONDS [KILLS [SEED]]]      (default 12 seconds of each kind, 3 kills)
+    service.py BUILD [SECONDS [KILLS [SEED]]]      (default 8 seconds of each kind, 3 kills)
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../service"))
 import kit  # noqa: E402
 
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 12
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 8
 KILLS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 32)
 WORKERS = 6
