@@ -19,6 +19,7 @@ SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 8
 KILLS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 32)
 WORKERS = 6
+OPEN_PACKS = 128  # OPEN_PACKS_MAX of store/pack_files.c
 CONFIG = {"generation_grace_seconds": 1, "gc_visibility_seconds": 0, "gc_young_seconds": 1,
           "gc_dead_margin_seconds": 0, "sweep_interval_seconds": 1, "log_level": "info"}
 print(f"seed {SEED}, {SECONDS} seconds, {KILLS} kills")
@@ -204,7 +205,8 @@ def nothing_grows():
     workers = run_workers(workers, part)
     last = used()
     print(f"descriptors, threads, KiB: {first} then {last}")
-    assert last[0] <= first[0] + 16, "descriptors"
+    # The store keeps up to OPEN_PACKS packs open, which a short run may not have filled at first.
+    assert last[0] <= max(first[0], OPEN_PACKS + 40) + 16, "descriptors"
     assert last[1] <= first[1] + 16, "threads"
     if not kit.SANITIZED:
         assert last[2] <= first[2] * 1.25 + 8192, "memory"
