@@ -570,7 +570,7 @@ static int remove_children(int parent, const char *name)
         CLEANUP_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             return errno == ENOENT ? 0 : errno;
-        static _Thread_local char buf[1 << 16];
+        static _Thread_local _Alignas(struct dirent64) char buf[1 << 16];
         char names[1024][256];
         size_t n = 0, tried = 0;
         for (;;) {
