@@ -227,11 +227,21 @@ void exchange_desert(struct exchange *ex)
         exchange_end(ex, false);
 }
 
+/* Parts, to which what was given back may belong, stay until this has been seen. */
+static void lost_is_over(struct loop_task *task)
+{
+    struct exchange *ex = (struct exchange *)((char *)task - offsetof(struct exchange, task));
+    struct server *s = ex->server;
+    exchange_free(ex);
+    s->losing--;
+    server_look(s);
+}
+
 static void run_lost(struct lane_job *job)
 {
     struct exchange *ex = of_job(job);
     give_back(&ex->response);
-    exchange_free(ex);
+    loop_post(ex->server->c.loop, &ex->task);
 }
 
 static void count(const struct exchange *ex, bool delivered, int64_t ns)
@@ -261,6 +271,8 @@ void exchange_end(struct exchange *ex, bool delivered)
         exchange_free(ex);
     } else {
         ex->job.run = run_lost;
+        ex->task.run = lost_is_over;
+        s->losing++;
         /* Without a thread to be had it is done here: late is worse than slow. */
         if (lane_submit_always(s->c.lanes[LANE_SHORT], &ex->job, NULL))
             run_lost(&ex->job);

@@ -135,7 +135,7 @@ void server_abandon(struct server *s)
 
 bool server_is_quiet(const struct server *s)
 {
-    return s->draining && !s->conns && !s->exchanges;
+    return s->draining && !s->conns && !s->exchanges && !s->losing;
 }
 
 void server_look(struct server *s)

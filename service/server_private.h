@@ -77,6 +77,7 @@ struct server {
     struct loop_timer *accept_again; /* after accept failed for want of something */
     struct conn *conns;
     struct exchange *exchanges;
+    unsigned losing; /* exchanges that are over, but give something back */
     bool draining, cancelled;
     int64_t complained_ns;
     uint64_t last_connection, last_request;

@@ -307,6 +307,39 @@ def watchdog():
 
 
 @test
+def a_log_that_nobody_reads():
+    """A full pipe, or socket, costs lines and nothing else."""
+    for kind in ("pipe", "socket"):
+        s = Service(start=False)
+        if kind == "pipe":
+            r, w = os.pipe()
+        else:
+            a, b = socket.socketpair()
+            r, w = a.detach(), b.detach()
+        s.process = subprocess.Popen(s.spawn_args(), stderr=w, stdin=subprocess.DEVNULL)
+        os.close(w)
+        Service.all.append(s)
+        eventually("it answers", s.answers)
+        with contextlib.closing(s.connect()) as c:
+            for _ in range(5000):
+                equal(c.ask("GET", "/v1/info").status, 200)
+        os.set_blocking(r, False)
+        said = b""
+
+        def dropped():
+            nonlocal said
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    said += os.read(r, 1 << 20)
+            s.get("/healthz")
+            return b"log: dropped=" in said
+
+        eventually("it says how many", dropped)
+        s.end()
+        os.close(r)
+
+
+@test
 def nothing_leaks():
     s = Service(start=False)
     s.publish(A, {"f": b"x" * 100})
