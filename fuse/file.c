@@ -18,6 +18,12 @@ void file_state_free(struct file_state *f)
         return;
     if (f->backing)
         util_closep(&f->copy);
+    /* Their generations go with the table of those. */
+    while (f->open) {
+        struct open_file *o = f->open;
+        f->open = o->next;
+        free(o);
+    }
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
@@ -149,6 +155,26 @@ void open_file_free(struct mount *m, struct open_file *f)
     free(f);
 }
 
+static void link_open(struct file_state *s, struct open_file *f)
+{
+    pthread_mutex_lock(&s->lock);
+    f->next = s->open;
+    f->link = &s->open;
+    if (s->open)
+        s->open->link = &f->next;
+    s->open = f;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void unlink_open(struct file_state *s, struct open_file *f)
+{
+    pthread_mutex_lock(&s->lock);
+    *f->link = f->next;
+    if (f->next)
+        f->next->link = f->link;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Another open has settled how this inode is read: join it. */
 static bool join_locked(struct file_state *s, bool *direct)
 {
@@ -210,6 +236,13 @@ static void leave(struct mount *m, struct inode *i, bool direct)
         passthrough_close(m, spare);
 }
 
+void file_release(struct mount *m, struct inode *i, struct open_file *f)
+{
+    unlink_open(i->file, f);
+    leave(m, i, f->direct);
+    open_file_free(m, f);
+}
+
 /* By the policy, and once for an inode. */
 static void ask_for_copy(struct mount *m, struct inode *i, bool direct)
 {
@@ -237,24 +270,17 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
         return;
     }
     int32_t backing;
+    link_open(i->file, f);
     f->direct = enter(m, i, &backing);
     ask_for_copy(m, i, f->direct);
-    bool direct = f->direct;
+    bool direct = f->direct; /* f is the kernel's once it is answered */
     atomic_fetch_add(direct ? &m->n_opens_passthrough : &m->n_opens_lazy, 1);
     fi->fh = (uint64_t)(uintptr_t)f;
     fi->keep_cache = 1;
     inode_ref(m, i); /* what follows the answer may need it */
     int e = direct ? passthrough_reply(req, fi->fh, backing) : fuse_reply_open(req, fi);
     /* The caller is gone: there will be no release. */
-    if (e) {
-        leave(m, i, direct);
-        open_file_free(m, f);
-    }
+    if (e)
+        file_release(m, i, f);
     inode_forget(m, i, 1);
-}
-
-void file_release(struct mount *m, struct inode *i, struct open_file *f)
-{
-    leave(m, i, f->direct);
-    open_file_free(m, f);
 }

@@ -34,6 +34,8 @@ struct file_state {
     int32_t backing; /* the kernel's name of the copy while direct > 0; else 0 */
     int copy;        /* while direct > 0: the copy, which is in use as long; else -1; owned */
     bool asked;      /* the copy was asked for */
+    struct open_file
+        *open; /* all opens of it: what is left when the mount is cut off is freed here */
 };
 
 void file_state_free(struct file_state *f); /* NULL is allowed */
@@ -49,7 +51,7 @@ struct open_file {
     struct generation *g; /* owned reference */
     uint32_t index;
     bool direct;
-    _Atomic uint64_t next; /* where a sequential reader would go on */
+    struct open_file *next, **link; /* of the inode's; guarded by its lock */
 };
 
 CAIRN_MUST_CHECK int open_file_new(struct mount *m, const struct cairn_op *op, struct inode *i,

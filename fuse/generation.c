@@ -7,16 +7,14 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Unused ones that are kept at hand, and how long a manifest is believed without being used: packs
- * that it names may be gone after that (docs/protocol-collector.md). */
+/* Unused ones that are kept at hand, and how long: what is open is held from the collectors. */
 #define KEEP_MAX    64
-#define KEEP_MAX_NS (600 * NS_PER_S)
+#define KEEP_MAX_NS (60 * NS_PER_S)
 
 struct generations {
     pthread_mutex_t lock;
     struct generation *all; /* guarded by lock, as is all below; most recently made first */
     size_t unused;
-    uint64_t clock;
 };
 
 int generations_new(struct generations **out, struct cairn_error *err)
@@ -55,7 +53,7 @@ static struct generation *find_locked(struct generations *t, const char *id, con
     int64_t now = clock_monotonic();
     for (struct generation *g = t->all; g; g = g->next)
         if (!g->stale && strcmp(g->gen, gen) == 0 && strcmp(g->id, id) == 0 &&
-            (g->refs || now - g->loaded_ns < KEEP_MAX_NS))
+            (g->refs || now - g->used_ns < KEEP_MAX_NS))
             return g;
     return NULL;
 }
@@ -64,7 +62,7 @@ static void take_locked(struct generations *t, struct generation *g)
 {
     if (!g->refs++ && !g->stale)
         t->unused--;
-    g->used = ++t->clock;
+    g->used_ns = clock_monotonic();
 }
 
 static void unlink_locked(struct generations *t, struct generation *g)
@@ -92,7 +90,7 @@ static void trim_locked(struct generations *t, struct generation **out)
     while (t->unused > KEEP_MAX) {
         struct generation *oldest = NULL;
         for (struct generation *g = t->all; g; g = g->next)
-            if (!g->refs && (!oldest || g->used < oldest->used))
+            if (!g->refs && (!oldest || g->used_ns < oldest->used_ns))
                 oldest = g;
         if (!oldest)
             break;
@@ -120,7 +118,7 @@ static int load(struct mount *m, const struct cairn_op *op, const char *id, cons
         return error_oom(err, "generation");
     memcpy(g->id, id, strlen(id) + 1);
     memcpy(g->gen, gen, GEN_TEXT);
-    g->loaded_ns = clock_monotonic();
+    g->used_ns = clock_monotonic();
     int rc = record_open_generation(m->store, op, id, gen, &g->record, err);
     if (rc) {
         free(g);
@@ -190,6 +188,7 @@ void generation_put(struct mount *m, struct generation *g)
     struct generations *t = m->generations;
     struct generation *spare = NULL;
     pthread_mutex_lock(&t->lock);
+    g->used_ns = clock_monotonic();
     if (!--g->refs && !g->stale)
         t->unused++;
     trim_locked(t, &spare);
@@ -206,6 +205,22 @@ void generations_forget(struct mount *m, const char *id)
         if (!g->stale && strcmp(g->id, id) == 0) {
             g->stale = true;
             t->unused -= !g->refs;
+        }
+    trim_locked(t, &spare);
+    pthread_mutex_unlock(&t->lock);
+    free_list(spare);
+}
+
+void generations_tidy(struct mount *m)
+{
+    struct generations *t = m->generations;
+    struct generation *spare = NULL;
+    int64_t now = clock_monotonic();
+    pthread_mutex_lock(&t->lock);
+    for (struct generation *g = t->all; g; g = g->next)
+        if (!g->refs && !g->stale && now - g->used_ns >= KEEP_MAX_NS) {
+            g->stale = true;
+            t->unused--;
         }
     trim_locked(t, &spare);
     pthread_mutex_unlock(&t->lock);

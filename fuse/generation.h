@@ -12,11 +12,10 @@ struct generation {
     struct cairn_record *record;    /* owned; reads go through it */
     char digest[CAIRN_DIGEST_TEXT]; /* "" without one */
     int64_t created_ns;             /* as its publisher said */
-    int64_t loaded_ns;              /* CLOCK_MONOTONIC */
+    int64_t used_ns;                /* CLOCK_MONOTONIC */
     unsigned refs;
     bool stale; /* not to be found any more */
     struct generation *next;
-    uint64_t used;
 };
 
 CAIRN_MUST_CHECK int generations_new(struct generations **out, struct cairn_error *err);
@@ -29,6 +28,8 @@ CAIRN_MUST_CHECK int generation_get(struct mount *m, const struct cairn_op *op, 
                                     struct cairn_error *err);
 struct generation *generation_ref(struct mount *m, struct generation *g);
 void generation_put(struct mount *m, struct generation *g); /* NULL is allowed */
+/* Let go of what nobody used for a minute. To be called now and then. */
+void generations_tidy(struct mount *m);
 /* What is at hand of a record is not to be found any more (who has it keeps it). */
 void generations_forget(struct mount *m, const char *id);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "fuse/generation.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -124,6 +125,7 @@ static bool is_dying(pid_t thread)
 }
 
 #define WATCH_NS (NS_PER_S / 10)
+#define TIDY_NS  (15 * NS_PER_S)
 
 /* One of the interrupted tasks that comes after number no. */
 static bool next_interrupted_locked(const struct lanes *l, uint64_t *no, pid_t *thread)
@@ -148,10 +150,11 @@ static void fire_locked(struct lanes *l, uint64_t no)
         }
 }
 
-/* Looks after the callers of interrupted tasks, and waits while there are none. */
+/* Looks after the callers of interrupted tasks, and now and then after what is at hand. */
 static void *watch(void *arg)
 {
     struct lanes *l = arg;
+    int64_t tidied = clock_monotonic();
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
         uint64_t no = 0;
@@ -166,10 +169,16 @@ static void *watch(void *arg)
                 fire_locked(l, no);
         }
         struct timespec until;
-        int64_t at = clock_monotonic() + (any ? WATCH_NS : 3600 * NS_PER_S);
+        int64_t at = clock_monotonic() + (any ? WATCH_NS : TIDY_NS);
         until = (struct timespec){.tv_sec = at / NS_PER_S, .tv_nsec = at % NS_PER_S};
         if (!l->stopping)
             pthread_cond_timedwait(&l->interrupts, &l->lock, &until);
+        if (clock_monotonic() < tidied + TIDY_NS)
+            continue;
+        tidied = clock_monotonic();
+        pthread_mutex_unlock(&l->lock);
+        generations_tidy(l->m);
+        pthread_mutex_lock(&l->lock);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
