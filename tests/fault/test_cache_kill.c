@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -135,7 +136,14 @@ static void sound(void)
 
 static void start(void)
 {
-    folder = testing_tmpdir();
+    static char path[300];
+    static const char *top;
+    static unsigned n;
+    if (!top)
+        top = testing_tmpdir();
+    snprintf(path, sizeof(path), "%.250s/%u", top, n++);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    folder = path;
     testing_fill(secret, sizeof(secret), 7);
 }
 
