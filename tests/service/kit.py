@@ -74,6 +74,10 @@ def folder():
     return path
 
 
+class Cut(AssertionError):
+    """The connection ended within an answer."""
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -124,7 +128,8 @@ class Connection:
         while True:
             while b"\r\n\r\n" not in self.buffer:
                 if not self._more():
-                    assert not self.buffer, f"cut: {self.buffer!r}"
+                    if self.buffer:
+                        raise Cut(f"cut: {self.buffer!r}")
                     return None
             head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
             lines = head.decode("latin-1").split("\r\n")
@@ -141,7 +146,8 @@ class Connection:
         body = b""
         if not head_only and status not in ("204", "304"):
             while len(self.buffer) < length:
-                assert self._more(), f"body cut after {len(self.buffer)} of {length} bytes"
+                if not self._more():
+                    raise Cut(f"body cut after {len(self.buffer)} of {length} bytes")
             body, self.buffer = self.buffer[:length], self.buffer[length:]
         return Answer(int(status), headers, body)
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 
-from kit import A, B, C, Service, equal, eventually, finish, test
+from kit import A, B, C, Cut, Service, equal, eventually, finish, test
 
 DATA = os.urandom(1_500_000)
 s = Service(start=False)
@@ -183,8 +183,8 @@ def a_damaged_chunk_cuts_the_answer():
         try:
             a = c.ask("GET", "/v1/records/ck_00000000000000dd/files/f")
             assert a is None or a.status == 502, a and a.status
-        except AssertionError as e:
-            assert "cut" in str(e), e
+        except Cut:
+            pass
     assert "class=corrupt" in s.log()
     s.cairn("rm", "ck_00000000000000dd")
 
