@@ -3,6 +3,7 @@
 #include "store/current.h"
 #include "store/lock.h"
 #include "store/meta.h"
+#include "store/parents.h"
 #include "store/relocate.h"
 
 #include <errno.h>
@@ -98,6 +99,8 @@ static int fork_locked(struct commit *c, const char *id, char *own_gen, struct c
         rc = rename_manifest(source, c->id, c->gen, &m, err);
         if (!rc)
             rc = commit_run(c, m, &bad, &again, err);
+        if (!rc && !again)
+            parents_keep(c->store, m);
         if (!rc && again)
             commit_forget_packs(c->store, &bad);
     }

@@ -9,6 +9,7 @@
 #include "store/ingest.h"
 #include "store/lock.h"
 #include "store/meta.h"
+#include "store/parents.h"
 
 #include <errno.h>
 #include <string.h>
@@ -143,6 +144,8 @@ static int load_parent(struct publish *p)
     char gen[GEN_TEXT];
     int rc = id_check(p->opt->parent, p->err);
     if (!rc)
+        p->parent = parents_find(p->s, p->opt->parent);
+    if (!rc && !p->parent)
         rc = store_load(p->s, p->op, p->opt->parent, &meta, gen, &p->parent, p->err);
     return rc ? error_wrap(p->err, "parent") : CAIRN_OK;
 }
@@ -166,6 +169,8 @@ static int publish_round(struct publish *p, struct pack_set *bad, bool *again)
         rc = commit_run(&p->commit, m, bad, again, p->err);
     if (rc)
         return rc;
+    if (!*again)
+        parents_keep(p->s, m);
     const struct manifest_info *info = manifest_info(m);
     p->result->logical_bytes = info->logical_bytes;
     p->result->data_bytes = info->data_bytes;

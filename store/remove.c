@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "store/hold.h"
 #include "store/lock.h"
+#include "store/parents.h"
 #include "store/shared_fetch.h"
 #include "store/tomb.h"
 
@@ -182,6 +183,8 @@ int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *i
         rc = error_set(err, CAIRN_BUSY, EBUSY, "it is held: release it first");
     if (!rc)
         rc = remove_record(s, op, id, err);
+    if (!rc)
+        parents_drop(s, id);
     b->ops->unlock(b, id, lock);
     if (!rc)
         shared_fetch_forget(s, op, id);

@@ -1,0 +1,58 @@
+#!/bin/bash
+# How many requests each command makes on a bucket (docs/performance.md has the table): the fault server
+# counts them. A host that knows nothing but the bucket is a state folder of its own.
+# usage: counts.sh BUILD
+set -u
+# shellcheck source-path=SCRIPTDIR source=../fault/lib.sh
+. "$(dirname "$0")/../fault/lib.sh"
+unset AWS_SESSION_TOKEN AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION http_proxy https_proxy
+export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
+
+mkfifo "$W/in"
+"$BUILD/tests/s3/s3-fault-server" --log "$W/log" <"$W/in" >"$W/endpoint" &
+server=$!
+exec 9>"$W/in"
+trap 'exec 9>&-; wait $server 2>/dev/null; cleanup' EXIT
+for _ in $(seq 100); do [ -s "$W/endpoint" ] && break; sleep 0.1; done
+jq -n --arg e "$(head -1 "$W/endpoint")" '{checkpoint_store: {kind: "s3", s3: {bucket: "bucket",
+    prefix: "p", endpoint: $e, force_path_style: true}}}' >"$W/config.json"
+
+on() { # HOST COMMAND...
+    "$CAIRN" --config "$W/config.json" --state "$W/$1" "${@:2}"
+}
+# count MOST WHAT HOST COMMAND...: it succeeds in at most so many requests, packs counted apart: $packs
+# are those that were put or asked for, each once.
+count() {
+    local most=$1 what=$2 fixed
+    shift 2
+    : >"$W/log"
+    expect 0 "$what" on "$@" || return
+    packs=$(grep -cE '^(PUT|HEAD) p/packs/' "$W/log")
+    fixed=$(grep -cvE '^(PUT|HEAD) p/packs/' "$W/log")
+    if [ "$fixed" -le "$most" ]; then ok; else fail "$what: $fixed requests, not $most: $(cat "$W/log")"; fi
+    printf '%-44s %3d and %d of packs\n' "$what" "$fixed" "$packs"
+    [ -z "$(grep -E '^(PUT|HEAD) p/packs/' "$W/log" | sort | uniq -d)" ] && ok || fail "$what: a pack twice: $(cat "$W/log")"
+}
+
+make_export "$W/one" 1 80000000 # two packs
+cp -a --sparse=always "$W/one" "$W/two"
+random 77 200000 | dd of="$W/two/memory-ranges" bs=64K seek=9 conv=notrunc status=none
+expect 0 init on a init
+expect 0 'a first publish, which learns what the bucket holds' on a publish "ck_00000000000000ff" --from "$W/two"
+
+make_export "$W/new" 2 80000000
+count 6 'publish' a publish $A --from "$W/new"
+[ "$packs" = 2 ] && ok || fail "publish: $packs packs"
+cp -a --sparse=always "$W/new" "$W/newer"
+random 78 200000 | dd of="$W/newer/memory-ranges" bs=64K seek=9 conv=notrunc status=none
+# The goal: at most 6, and one for each pack that the fork names, old or new.
+count 6 'publish of a fork (--parent)' a publish $N --from "$W/newer" --parent $A
+[ "$packs" = 3 ] && ok || fail "publish of a fork: $packs packs: $(cat "$W/log")"
+expect 0 'another host learns of the packs' on b publish ck_00000000000000fe --from "$W/one"
+count 8 'the same, the parent published elsewhere' b publish $F --from "$W/newer" --parent $A
+count 8 'fork' a fork $N ck_00000000000000f0
+count 3 'show' c show $N
+count 4 'hold' c hold $N
+count 3 'release' c release $N
+[ $failed = 0 ] || grep . "$W/log"
+finish
