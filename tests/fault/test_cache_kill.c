@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CS     8192u
-#define PACKS  5
-#define CHUNKS 24
-#define LIMIT  (512 * 1024)
+#define CS     4096u
+#define PACKS  1
+#define CHUNKS 400
+#define LIMIT  (1024 * 1024)
 
 static struct cairn_error err;
 static const char *folder;
