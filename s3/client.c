@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "s3/counts.h"
 #include "s3/retry.h"
 
 #include <errno.h>
@@ -114,6 +115,7 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
         check_page(k);
         *v = s3_judge(&k->res->outcome);
     }
+    s3_counts_add(k->req->verb, v->error_class);
     s3_limiter_leave(c->limiter, v->hints & S3_HINT_THROTTLE ? S3_LIMITER_THROTTLED
                                  : v->error_class == CAIRN_OK || v->error_class == CAIRN_NOT_FOUND
                                      ? S3_LIMITER_OK

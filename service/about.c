@@ -5,6 +5,7 @@
 #include "service/core.h"
 #include "service/route.h"
 #include "service/server.h"
+#include "service/store_text.h"
 #include "store/cairn.h"
 
 #include <errno.h>
@@ -132,5 +133,6 @@ int about_metrics(struct request *r, struct response *out, struct cairn_error *e
     sweeps_text(s, &t);
     metrics_requests_text(service_metrics(s), &t);
     service_parts_text(s, &t);
+    store_text(service_store(s), &t);
     return t.rc;
 }

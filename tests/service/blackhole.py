@@ -3,7 +3,9 @@ whoever asks for what needs no bucket is answered at once."""
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
 import time
 
 from kit import A, SANITIZED, Bucket, Service, equal, eventually, finish, test
@@ -44,6 +46,20 @@ for c, id in zip(hanging, ids):
 equal(s.ask("POST", "/v1/gc").status, 202)
 eventually("the sweep hangs", lambda: s.get("/v1/gc").json()["running"])
 eventually("the fetches hang", lambda: s.metric('cairn_lane_running{lane="wait"}') == 8)
+
+
+@test
+def metrics_tell_of_the_bucket():
+    text = s.get("/metrics").body.decode()
+    for name in ('cairn_s3_requests_total{verb="GET",class="ok"}', "cairn_flights_running",
+                 'cairn_cache_lookups_total{outcome="miss"}', "cairn_local_limit_bytes", "cairn_pins"):
+        assert "\n" + name + " " in text, name
+    assert s.metric("cairn_flights_running") >= 1
+    assert s.metric('cairn_sweep_running') == 1
+    if shutil.which("promtool"):
+        p = subprocess.run(["promtool", "check", "metrics"], input=text.encode(),
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        equal((p.returncode, p.stdout), (0, b""), "promtool")
 
 
 @test
