@@ -149,7 +149,8 @@ static bool enough_locked(const struct budget *b)
 
 static void evict(struct budget *b, struct listing *l)
 {
-    qsort(l->items, l->n, sizeof(l->items[0]), by_use);
+    if (l->n) /* qsort takes no NULL */
+        qsort(l->items, l->n, sizeof(l->items[0]), by_use);
     for (size_t i = 0; i < l->n; i++) {
         const struct listed *it = &l->items[i];
         pthread_mutex_lock(&b->lock);
