@@ -258,6 +258,16 @@ CAIRN_API CAIRN_MUST_CHECK int cairn_fetch_shared(struct cairn_store *store,
                                                   struct cairn_error *err);
 CAIRN_API void cairn_fetch_shared_result_release(struct cairn_fetch_shared_result *result);
 
+/* Since the store was opened. */
+struct cairn_fetch_shared_stats {
+    uint64_t running;            /* downloads, now */
+    uint64_t downloaded, failed; /* downloads that ended */
+    uint64_t downloaded_bytes;   /* of those that succeeded, outside holes */
+    uint64_t ready;              /* calls for which nothing had to be downloaded */
+};
+CAIRN_API void cairn_fetch_shared_stats(struct cairn_store *store,
+                                        struct cairn_fetch_shared_stats *out);
+
 /* A lease pins its generation: the files stay where they are, and the store keeps what they were
  * made of, also when the record is deleted or published again, until the lease is released, expires
  * or the store is closed. It lives in the process that took it. */

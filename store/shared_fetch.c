@@ -17,8 +17,9 @@
 
 struct shared_fetch {
     struct cairn_store *s;
-    struct gens *gens;                     /* borrowed */
-    struct flight_table *lookups, *copies; /* owned */
+    struct gens *gens;                                                     /* borrowed */
+    struct flight_table *lookups, *copies;                                 /* owned */
+    _Atomic uint64_t running, downloaded, failed, downloaded_bytes, ready; /* stats */
     _Atomic int64_t changed_ns; /* CLOCK_MONOTONIC of the last change that this process made */
 };
 
@@ -157,8 +158,10 @@ static int download(struct copy *c, const struct cairn_op *op, struct gens_build
     if (!rc)
         rc = cairn_record_fetch(r, op, b->target, NULL, &done, err);
     STEP("shared.fetched");
+    /* What it shares with the cache counts twice: the cache may let go of it. */
+    uint64_t cloned = r->store->backend->ops->open_fd && !rc ? done.cloned_bytes : 0;
     if (!rc)
-        rc = gens_build_seal(b, atomic_load(&r->manifest), done.cloned_bytes, err);
+        rc = gens_build_seal(b, atomic_load(&r->manifest), cloned, err);
     return rc;
 }
 
@@ -218,6 +221,16 @@ static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
     return rc;
 }
 
+static void count(struct copy *c, int rc)
+{
+    struct shared_fetch *f = c->f;
+    atomic_fetch_sub(&f->running, 1);
+    atomic_fetch_add(rc ? &f->failed : &f->downloaded, 1);
+    if (!rc)
+        atomic_fetch_add(&f->downloaded_bytes,
+                         manifest_info(atomic_load(&c->found->r->manifest))->data_bytes);
+}
+
 static int run_copy(void *ctx, struct flight *self, const struct cairn_op *op,
                     struct flight_result **out, struct cairn_error *err)
 {
@@ -229,8 +242,11 @@ static int run_copy(void *ctx, struct flight *self, const struct cairn_op *op,
     int rc = gens_find(c->f->gens, op, &c->found->key, atomic_load(&c->found->r->manifest), true,
                        &l->entry, err);
     l->ready = l->entry != NULL;
-    if (!rc && !l->entry)
+    if (!rc && !l->entry) {
+        atomic_fetch_add(&c->f->running, 1);
         rc = make(c, self, op, &l->entry, err);
+        count(c, rc);
+    }
     if (rc)
         flight_result_unref(&l->head);
     else
@@ -320,8 +336,8 @@ static int one_round(struct cairn_store *s, const struct cairn_op *op, const cha
         rc = hand_over(s, found, entry, options, result, err);
     if (rc)
         gens_unref(entry);
-    else
-        result->ready = ready;
+    else if ((result->ready = ready))
+        atomic_fetch_add(&s->shared->ready, 1);
     flight_result_unref(&found->head);
     return rc;
 }
@@ -382,6 +398,18 @@ void shared_fetch_free(struct shared_fetch *f)
     flight_table_free(f->lookups);
     flight_table_free(f->copies);
     free(f);
+}
+
+void cairn_fetch_shared_stats(struct cairn_store *s, struct cairn_fetch_shared_stats *out)
+{
+    struct shared_fetch *f = s->shared;
+    *out = (struct cairn_fetch_shared_stats){0};
+    if (f)
+        *out = (struct cairn_fetch_shared_stats){.running = f->running,
+                                                 .downloaded = f->downloaded,
+                                                 .failed = f->failed,
+                                                 .downloaded_bytes = f->downloaded_bytes,
+                                                 .ready = f->ready};
 }
 
 void shared_fetch_changed(struct cairn_store *s)

@@ -30,7 +30,7 @@ static void start(bool mem)
     ck_ok(kit_publish(&k, CK_A, "one", META, NULL, &err));
 }
 
-/* The same place with other times. */
+/* The same place with other times; without chunks in a cache, so that each fetch reads all. */
 static void reopen(double budget_seconds)
 {
     cairn_close(k.s);
@@ -41,7 +41,7 @@ static void reopen(double budget_seconds)
         ck_ok(backend_dir_open(k.root, &b, &err));
     ck_ok(backend_fault_new(b, &fault, &err));
     struct cairn_config config = {
-        .state = k.state, .workers = 4, .fetch_budget_seconds = budget_seconds};
+        .state = k.state, .workers = 4, .fetch_budget_seconds = budget_seconds, .cache_bytes = -1};
     k.s = NULL;
     ck_ok(store_new(fault, &config, NULL, &k.s, &err));
 }
@@ -339,6 +339,13 @@ START_TEST(test_shared_fetch__many_callers_one_download)
     }
     ck_assert_uint_ge(made, 1);
     ck_assert_uint_eq(backend_fault_calls(k.s->backend, reading), want);
+    struct cairn_fetch_shared_stats st;
+    cairn_fetch_shared_stats(k.s, &st);
+    ck_assert_uint_eq(st.running, 0);
+    ck_assert_uint_eq(st.downloaded, 1);
+    ck_assert_uint_eq(st.failed, 0);
+    ck_assert_uint_gt(st.downloaded_bytes, 300000);
+    ck_assert_uint_eq(st.ready, CALLERS - made);
     same(callers[0].result.path, CK_B);
     copies_are(1);
     for (unsigned i = 0; i < CALLERS; i++)
@@ -421,6 +428,9 @@ START_TEST(test_shared_fetch__an_error_is_not_remembered)
     plan(FAULT_READ, FAULT_FAIL, UINT_MAX, CAIRN_PERMANENT);
     ck_fails(fetch(CK_A, &r), CAIRN_PERMANENT);
     ck_assert_ptr_null(r.path);
+    struct cairn_fetch_shared_stats st;
+    cairn_fetch_shared_stats(k.s, &st);
+    ck_assert_uint_eq(st.failed, 1);
     copies_are(0);
     backend_fault_clear(k.s->backend);
     ck_ok(fetch(CK_A, &r));
