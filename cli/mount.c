@@ -9,6 +9,7 @@
 #include "cli/signals.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 /* The daemon leaves the folder that it was started in. */
 static int make_absolute(char **path, struct cairn_error *err)
@@ -29,9 +30,21 @@ static enum mount_materialise materialise(const struct config *c)
                                             : MOUNT_MATERIALISE_SECOND;
 }
 
+/* Staged files take a descriptor each as long as the kernel knows them, packs and copies too. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit))
+            log_line(LOG_LEVEL_INFO, "mount: the limit of open files stays as it is");
+    }
+}
+
 void mount_command_config(const struct app *app, const char *dir, const char *socket,
                           struct mount_config *out)
 {
+    raise_descriptors();
     *out = (struct mount_config){
         .dir = dir,
         .apart = {paths_is_bucket(app->paths.store) ? NULL : app->paths.store, socket},

@@ -56,8 +56,10 @@ static void make(struct materialiser *t, struct inode *i)
     open_file_free(t->m, f);
     if (!rc)
         return;
-    log_line(rc == CAIRN_CANCELLED || rc == CAIRN_NOT_FOUND ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING,
-             "mount: no copy in the cache: %s", err.message);
+    /* A cache that is full, or a record that went, is no fault; every open asks again. */
+    bool usual = rc == CAIRN_CANCELLED || rc == CAIRN_NOT_FOUND || rc == CAIRN_NO_SPACE;
+    log_line(usual ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "mount: no copy in the cache: %s",
+             err.message);
     pthread_mutex_lock(&i->file->lock);
     i->file->asked = false;
     pthread_mutex_unlock(&i->file->lock);
