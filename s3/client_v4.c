@@ -240,6 +240,18 @@ static bool holds_fault(const struct buf *answer, struct s3_result *res)
     return true;
 }
 
+/* The same in answer to a GET of a whole object, which always comes with an ETag: without one, what
+ * reads like an error is none of ours. */
+static bool object_is_fault(const struct s3_request *req, const struct http_response *h,
+                            struct s3_result *res)
+{
+    const struct http_sink *s = req->sink;
+    if (req->len != S3_WHOLE || h->etag[0])
+        return false;
+    struct buf answer = {.data = s->buf->data + s->buf_start, .len = (size_t)s->got};
+    return s->got && holds_fault(&answer, res);
+}
+
 /* ---- The verbs ------------------------------------------------------------------------------- */
 
 static bool check_get(void *ctx, struct http_response *h)
@@ -305,6 +317,8 @@ static void v4_get(struct client_v4 *c, const struct cairn_op *op, const struct 
     uint64_t want = req->len != S3_WHOLE ? req->len : h.has_length ? h.length : req->sink->got;
     if (req->sink->got != want)
         s3_outcome_own(&res->outcome, S3_OWN_SHORT_BODY, "fewer bytes than were announced");
+    else if (object_is_fault(req, &h, res))
+        return;
     fill_stat(&h, req->len == S3_WHOLE ? want : h.range_total, &res->stat);
 }
 
