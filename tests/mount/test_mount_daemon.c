@@ -568,6 +568,59 @@ START_TEST(test_mount_daemon__a_staging_outlives_the_mount)
 }
 END_TEST
 
+/* A file of the spool of node 0, as a mount that was killed may have left it. */
+static void leave(const char *name, const char *bytes)
+{
+    char path[1024], info[64];
+    struct cairn_store_info i;
+    struct cairn_store *s = world_store(&w);
+    cairn_store_info(s, &i);
+    cairn_close(s);
+    text(info, sizeof(info), "%s/mount", i.store_id);
+    text(path, sizeof(path), "%s/%s", in(w.node[0].state, info, NULL), name);
+    for (char *slash = strstr(path, "/mount/") + 7; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        if (mkdir(path, 0700) != 0)
+            ck_assert_int_eq(errno, EEXIST);
+        *slash = '/';
+    }
+    CLEANUP_FD int fd = (int)ck_sys(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ck_assert_int_eq(write(fd, bytes, strlen(bytes)), (ssize_t)strlen(bytes));
+}
+
+START_TEST(test_mount_daemon__what_a_killed_mount_left_is_taken_away_or_kept)
+{
+    struct image im = IMAGE_SMALL(14);
+    struct stat st;
+    char gen[GEN_TEXT], name[256];
+    start(1);
+    ck_assert_int_eq(daemon_save(root, CK_A, &im, "{}", true), 0);
+    world_unmount(&w, 0);
+    daemon_gen("{}", gen);
+    /* Killed between the commit and the spool's being cleaned. */
+    text(name, sizeof(name), "tree/%s/export-%s/config.json", CK_A, gen);
+    leave(name, "of the spool");
+    text(name, sizeof(name), "tree/%s/digest-%s", CK_A, gen);
+    leave(name, "of the spool");
+    leave("trash/7/export/big", "gone in a moment");
+    /* Killed in the middle of a remove. */
+    leave("tree/" CK_B "/meta.json", "{}");
+    /* Not committed: kept. */
+    leave("tree/" TP_A "/export-0123456789abcdef/config.json", "kept");
+    leave("tree/" TP_A "/meta.json.tmp", "kept");
+    world_mount(&w, 0);
+    fetch_is(root, CK_A, "{}", true, &im);
+    ck_errno(stat(in(root, CK_B, "meta.json"), &st), ENOENT);
+    ck_sys(stat(in(root, TP_A, "meta.json.tmp"), &st));
+    ck_sys(stat(in(root, TP_A, "export-0123456789abcdef/config.json"), &st));
+    ck_assert_uint_eq(listed(root, "ck_"), 1);
+    ck_assert_int_eq(daemon_delete(root, CK_A), 0);
+    ck_assert_int_eq(daemon_remove_all(in(root, TP_A, NULL)), 0);
+    ck_assert_int_eq(daemon_remove_all(in(root, CK_B, NULL)), 0);
+    world_stop(&w);
+}
+END_TEST
+
 TESTING_MAIN(mount_daemon, test_mount_daemon__a_checkpoint_is_saved_listed_restored_and_deleted,
              test_mount_daemon__a_digest_is_that_of_the_export_everywhere,
              test_mount_daemon__a_template_is_published_again_and_its_old_generation_ages,
@@ -579,4 +632,5 @@ TESTING_MAIN(mount_daemon, test_mount_daemon__a_checkpoint_is_saved_listed_resto
              test_mount_daemon__a_tree_is_removed_by_whoever_minds_every_errno,
              test_mount_daemon__another_node_sees_records_and_no_stagings,
              test_mount_daemon__two_nodes_publish_one_template_and_nobody_sees_half_of_it,
-             test_mount_daemon__a_staging_outlives_the_mount)
+             test_mount_daemon__a_staging_outlives_the_mount,
+             test_mount_daemon__what_a_killed_mount_left_is_taken_away_or_kept)
