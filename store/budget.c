@@ -362,6 +362,13 @@ void budget_credit(struct budget *b, uint64_t bytes)
     pthread_mutex_unlock(&b->lock);
 }
 
+void budget_look(struct budget *b)
+{
+    pthread_mutex_lock(&b->lock);
+    wake_locked(b);
+    pthread_mutex_unlock(&b->lock);
+}
+
 void budget_stats(struct budget *b, struct budget_stats *out)
 {
     know(b);

@@ -65,6 +65,9 @@ void budget_take(struct budget *b, uint64_t bytes);
 /* bytes that were charged were not written, or are no longer there. */
 void budget_credit(struct budget *b, uint64_t bytes);
 
+/* The disk turned out to be full: look at what is there, and at the bound, anew. */
+void budget_look(struct budget *b);
+
 struct budget_stats {
     uint64_t used, limit;
     uint64_t evicted, evicted_bytes; /* by this process */

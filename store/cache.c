@@ -68,6 +68,8 @@ void cache_failed(struct cache *c, const struct cairn_error *why)
     if (tell)
         c->logged_ns = now;
     pthread_mutex_unlock(&c->lock);
+    if (why->error_class == CAIRN_NO_SPACE)
+        budget_look(c->budget);
     if (tell)
         log_line(LOG_LEVEL_WARNING, "cache: nothing is added for a while: %s", why->message);
 }

@@ -2,6 +2,7 @@
 
 #include "base/step.h"
 #include "base/util.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,10 +71,9 @@ static int open_file(const char *path, int flags, int *fd, struct cairn_error *e
         if (!slash)
             return error_oom(err, "path");
         *slash = 0;
-        if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
-            int e = errno;
-            return error_sys(err, e, "making folder %s", folder);
-        }
+        int rc = store_make_folders(folder, err);
+        if (rc)
+            return rc;
         *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     }
     if (*fd < 0) {

@@ -28,7 +28,7 @@ static struct backend *open_backend(struct kit *k)
 struct cairn_store *kit_open(struct kit *k)
 {
     struct cairn_config config = {.state = k->opt.no_index ? NULL : k->state,
-                                  .cache_bytes = k->opt.no_cache ? -1 : 0,
+                                  .cache_bytes = k->opt.no_cache ? -1 : k->opt.cache_bytes,
                                   .workers = k->opt.workers ? k->opt.workers : 2};
     struct cairn_store *s = NULL;
     ck_ok(store_new(open_backend(k), &config, NULL, &s, &err));

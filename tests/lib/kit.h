@@ -20,6 +20,7 @@ struct kit_options {
     bool faulty;   /* wrapped by backend_fault */
     bool no_index; /* no state folder */
     bool no_cache; /* of chunks: each read goes to the backend */
+    int64_t cache_bytes;
     uint32_t chunk_size;
     enum cairn_compression compression;
     unsigned workers; /* 0: 2 */

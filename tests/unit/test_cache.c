@@ -435,6 +435,30 @@ START_TEST(test_cache__more_packs_than_descriptors)
 }
 END_TEST
 
+/* Somebody cleans up beneath it. */
+START_TEST(test_cache__a_folder_that_was_taken_away_is_made_again)
+{
+    struct view v;
+    char command[300];
+    start();
+    open_view(&v, 1 << 30);
+    for (int round = 0; round < 3; round++) {
+        insert(&v, 0, 64, CS);
+        ck_assert_int_eq(look(&v, 0, 64, CS, NULL), RIGHT);
+        if (round == 2)
+            break;
+        snprintf(command, sizeof(command), "rm -r %.200s%s", folder, round ? "" : "/*");
+        ck_assert_int_eq(system(command), 0);
+        /* What is open stays readable; what is added finds out. */
+        ck_assert_int_eq(look(&v, 0, 64, CS, NULL), RIGHT);
+        insert(&v, 0, 65 + (uint32_t)round, CS);
+        ck_assert(has_file(0));
+        ck_assert_int_eq(look(&v, 0, 65 + (uint32_t)round, CS, NULL), RIGHT);
+    }
+    close_view(&v);
+}
+END_TEST
+
 /* A disk that is full: nothing is added, nothing fails, what is there is right; and later it goes
  * on where there is room again. */
 START_TEST(test_cache__a_full_disk_fails_nobody)
@@ -544,5 +568,6 @@ TESTING_MAIN(
     test_cache__a_file_cut_anywhere_is_no_lie, test_cache__the_bound_holds_and_the_oldest_go_first,
     test_cache__never_past_the_bound_whoever_adds, test_cache__pinned_packs_stay_in_every_process,
     test_cache__an_evicted_file_stays_readable, test_cache__two_processes_share_what_they_add,
-    test_cache__more_packs_than_descriptors, test_cache__a_full_disk_fails_nobody,
+    test_cache__a_folder_that_was_taken_away_is_made_again, test_cache__more_packs_than_descriptors,
+    test_cache__a_full_disk_fails_nobody,
     test_cache__threads_of_two_processes_at_once_with_evictions)
