@@ -64,7 +64,8 @@ static void process_text(struct service *s, struct metrics_text *t)
 static void lanes_text(struct service *s, struct metrics_text *t)
 {
     static const char *const names[LANE_COUNT_] = {
-        [LANE_SHORT] = "short", [LANE_WAIT] = "wait", [LANE_LONG] = "long"};
+        [LANE_SHORT] = "short", [LANE_READ] = "read", [LANE_FORK] = "fork",
+        [LANE_LOCAL] = "local", [LANE_WAIT] = "wait", [LANE_LONG] = "long"};
     struct lane_load load[LANE_COUNT_];
     char labels[32];
     for (unsigned i = 0; i < LANE_COUNT_; i++)

@@ -26,7 +26,12 @@ static const struct {
     unsigned threads, queued;
 } lane_bounds[LANE_COUNT_] = {
     [LANE_SHORT] = {"short", 64, 8192},
-    [LANE_WAIT] = {"wait", 512, 8192},
+    [LANE_READ] = {"read", 128, 8192},
+    [LANE_FORK] = {"fork", 8, 8192},
+    [LANE_LOCAL] = {"local", 16, 8192},
+    /* More than may wait for flights and publishes together: those who need not wait get through.
+     */
+    [LANE_WAIT] = {"wait", 1024, 8192},
     [LANE_LONG] = {"long", 64, 8192},
 };
 
@@ -207,6 +212,7 @@ int service_run(struct service *s, struct cairn_error *err)
              s->config.store_name, (long)getpid());
     notify_send("READY=1\nSTATUS=Serving");
     rc = loop_run(s->loop, err);
+    life_stop(s);
     log_line(LOG_LEVEL_INFO, "ending: all requests have ended");
     return rc;
 }
@@ -286,4 +292,6 @@ void service_parts_text(struct service *s, struct metrics_text *out)
     for (unsigned i = 0; i < s->n_parts; i++)
         if (parts[i]->metrics)
             parts[i]->metrics(s->selfs[i], out);
+    if (s->config.metrics)
+        s->config.metrics(s->config.metrics_ctx, out);
 }

@@ -210,7 +210,7 @@ void exchange_start(struct exchange *ex)
 void exchange_read(struct exchange *ex)
 {
     struct cairn_error err;
-    int rc = submit(ex, LANE_WAIT, run_read, &err);
+    int rc = submit(ex, LANE_READ, run_read, &err);
     if (!rc)
         return; /* from here on rc and err of ex are the lane's */
     ex->rc = rc;
@@ -274,7 +274,7 @@ void exchange_end(struct exchange *ex, bool delivered)
         ex->task.run = lost_is_over;
         s->losing++;
         /* Without a thread to be had it is done here: late is worse than slow. */
-        if (lane_submit_always(s->c.lanes[LANE_SHORT], &ex->job, NULL))
+        if (lane_submit_always(s->c.lanes[LANE_LOCAL], &ex->job, NULL))
             run_lost(&ex->job);
     }
     server_look(s);

@@ -16,12 +16,18 @@
 /* Who has not said how long is waited for this long: as a flight may run by default. */
 #define WAIT_SECONDS 1800.0
 
+/* A fetch of files that are here ends within this; one that does not is counted as waiting, of
+ * which there may be so many, each on a thread of LANE_WAIT. */
+#define QUICK_SECONDS 0.1
+#define WAITING_MAX   768
+
 struct fetches {
     struct service *service;
     struct bindings *bound; /* owned */
     pthread_mutex_t lock;
     pthread_cond_t none; /* releasing became 0 */
     unsigned releasing;  /* jobs; guarded by lock */
+    atomic_uint waiting;
     atomic_uint_fast64_t ready, downloaded, failed;
     struct histogram seconds;
 };
@@ -97,7 +103,7 @@ static void release_soon(struct fetches *f, const char *lease)
     pthread_mutex_lock(&f->lock);
     f->releasing++;
     pthread_mutex_unlock(&f->lock);
-    if (lane_submit_always(service_lane(f->service, LANE_SHORT), &j->lane_job, &ignored))
+    if (lane_submit_always(service_lane(f->service, LANE_LOCAL), &j->lane_job, &ignored))
         run_release(&j->lane_job);
 }
 
@@ -125,6 +131,8 @@ static void metrics(void *self, struct metrics_text *out)
         metrics_one(out, "cairn_leases", "gauge", "Leases on fetched generations.", leases);
     metrics_one(out, "cairn_leases_bound", "gauge", "Leases that end with their connection.",
                 bindings_count(f->bound));
+    metrics_one(out, "cairn_fetches_waiting", "gauge", "Fetches that wait for a download.",
+                atomic_load(&f->waiting));
     metrics_head(out, "cairn_fetches_total", "counter",
                  "Fetches that ended: from files that were here, after a download, failed.");
     metrics_u64(out, "cairn_fetches_total", "outcome=\"ready\"", atomic_load(&f->ready));
@@ -183,13 +191,35 @@ static int answer_fetch(struct response *out, const struct cairn_fetch_shared_re
     return jsonw_end(&w);
 }
 
+/* Those who wait in vain for a store that hangs must not keep others from files that are here: when
+ * too many wait, one more is sent away; its flight has begun, and goes on. */
+static int fetch_or_wait(struct fetches *f, const struct request *r,
+                         const struct cairn_fetch_shared_options *options,
+                         struct cairn_fetch_shared_result *res, struct cairn_error *err)
+{
+    struct cairn_op quick;
+    cairn_op_init(&quick, QUICK_SECONDS, r->op.cancel);
+    bool only = r->op.deadline_ns <= quick.deadline_ns;
+    int rc = cairn_fetch_shared(service_store(r->service), only ? &r->op : &quick, r->id, options,
+                                res, err);
+    if (rc != CAIRN_TIMEOUT || only)
+        return rc;
+    if (atomic_fetch_add(&f->waiting, 1) >= WAITING_MAX)
+        rc = error_set(err, CAIRN_TRANSIENT, EAGAIN,
+                       "fetch %s: too many wait already; it goes on, ask again", r->id);
+    else
+        rc = cairn_fetch_shared(service_store(r->service), &r->op, r->id, options, res, err);
+    atomic_fetch_sub(&f->waiting, 1);
+    return rc;
+}
+
 static int fetch(struct fetches *f, struct request *r,
                  const struct cairn_fetch_shared_options *options, bool bind,
                  struct cairn_fetch_shared_result *res, struct response *out,
                  struct cairn_error *err)
 {
     int64_t begin = clock_monotonic();
-    int rc = cairn_fetch_shared(service_store(r->service), &r->op, r->id, options, res, err);
+    int rc = fetch_or_wait(f, r, options, res, err);
     atomic_fetch_add(rc ? &f->failed : res->ready ? &f->ready : &f->downloaded, 1);
     if (rc)
         return rc;

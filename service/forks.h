@@ -5,8 +5,7 @@
 #include "service/core.h"
 #include "service/request.h"
 
-/* Keeps how many forks run at once within bounds, so that a thousand of them neither take all
- * memory (each has its manifest in it) nor keep other short requests waiting. */
+/* Counts them. */
 extern const struct part forks_part;
 
 int forks_fork(struct request *r, struct response *out, struct cairn_error *err);

@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <string.h>
 
+/* So many calls wait at most, each on a thread of its own. */
+#define WAITING_MAX 128
 /* So many stagings are open at most. */
 #define STAGINGS_MAX 65536
 
@@ -320,6 +322,23 @@ static int check_request(const struct publish_request *r, struct cairn_error *er
     return rc;
 }
 
+static int wait_for(struct job *j, const struct cairn_op *op, struct cairn_error *err)
+{
+    struct publish_jobs *p = j->p;
+    pthread_mutex_lock(&p->lock);
+    bool full = p->waiting >= WAITING_MAX;
+    p->waiting += !full;
+    pthread_mutex_unlock(&p->lock);
+    if (full)
+        return error_set(err, CAIRN_TRANSIENT, EAGAIN,
+                         "too many wait for publishes: it goes on, ask again");
+    int rc = job_wait(j, JOB_ENDED, op, err);
+    pthread_mutex_lock(&p->lock);
+    p->waiting--;
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}
+
 int publish_jobs_run(struct publish_jobs *p, const struct publish_request *r, bool wait,
                      const struct cairn_op *op, struct ticket *out, struct cairn_error *err)
 {
@@ -355,7 +374,7 @@ int publish_jobs_run(struct publish_jobs *p, const struct publish_request *r, bo
         pthread_mutex_unlock(&p->lock);
     }
     if (!rc && wait)
-        rc = job_wait(j, JOB_ENDED, op, err);
+        rc = wait_for(j, op, err);
     if (!rc)
         rc = job_outcome(j, out, err);
     job_unref(j);

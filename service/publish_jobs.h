@@ -56,7 +56,8 @@ struct publish_request {
  * known on success, and also when the job ended as failed (class and *err are then the job's);
  * out->token is "" where nothing was begun.
  *
- * not_found: no such token, or it is another user's. busy: it is being published, or was, with
+ * not_found: no such token, or it is another user's. transient: too many wait already (the job goes
+ * on). busy: it is being published, or was, with
  * another request than this one. invalid: the token is another record's. */
 CAIRN_MUST_CHECK int publish_jobs_run(struct publish_jobs *p, const struct publish_request *req,
                                       bool wait, const struct cairn_op *op, struct ticket *out,

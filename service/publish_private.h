@@ -52,6 +52,7 @@ struct publish_jobs {
     unsigned at_work;  /* jobs that the lane has, until nothing is left to do for them */
     uint64_t stagings; /* folders in the area, about */
     bool stop;
+    unsigned waiting; /* calls */
     int64_t keep_ns;
     struct publish_jobs_counts counts;
 };

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOK_SECONDS 5
+
 static void wake(void *service)
 {
     service_wake(service);
@@ -161,6 +163,8 @@ int publishes_publish(struct request *r, struct response *out, struct cairn_erro
 int publishes_look(struct request *r, struct response *out, struct cairn_error *err)
 {
     struct ticket t;
+    /* Where the store has to be asked how it ended, not for long. */
+    request_shorten(r, LOOK_SECONDS);
     int rc = publish_jobs_look(jobs_of(r->service), r->rest, r->peer.uid, &r->op, &t, err);
     return rc ? rc : answer(out, &t, err);
 }
