@@ -7,6 +7,7 @@
 #include "cli/signals.h"
 #include "fuse/mount.h"
 #include "service/journal.h"
+#include "service/metrics.h"
 #include "service/service.h"
 
 #include <errno.h>
@@ -85,6 +86,37 @@ static int fill(const struct app *app, const struct config *c, const struct path
     return CAIRN_OK;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Keys that the service knows nothing of, and that need a new process. */
+static void refuse_changes(const struct config *a, const struct config *b)
+{
+    const struct {
+        const char *key;
+        bool same;
+    } keys[] = {
+        {"checkpoint_store.s3.endpoint", same_text(a->s3.endpoint, b->s3.endpoint)},
+        {"checkpoint_store.s3.region", same_text(a->s3.region, b->s3.region)},
+        {"checkpoint_store.s3.profile", same_text(a->s3.profile, b->s3.profile)},
+        {"checkpoint_store.s3.ca_file", same_text(a->s3.ca_file, b->s3.ca_file)},
+        {"checkpoint_store.s3.force_path_style", a->s3.force_path_style == b->s3.force_path_style},
+        {"checkpoint_store.s3.signature", a->s3.signature == b->s3.signature},
+        {"checkpoint_store.s3.max_requests", a->s3.max_requests == b->s3.max_requests},
+        {"mount", same_text(a->mount, b->mount)},
+        {"materialise", a->materialise == b->materialise},
+        {"cache_bytes", a->cache_bytes == b->cache_bytes},
+        {"workers", a->workers == b->workers},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        if (!keys[i].same)
+            log_line(LOG_LEVEL_ERROR,
+                     "reload: key=%s refused: it cannot change while the service runs",
+                     keys[i].key);
+}
+
 static int reload(void *ctx, struct service_config *out, struct cairn_error *err)
 {
     struct serving *s = ctx;
@@ -101,6 +133,7 @@ static int reload(void *ctx, struct service_config *out, struct cairn_error *err
         reading_release(&next);
         return rc;
     }
+    refuse_changes(&s->app->config, &next.config);
     reading_release(&s->now);
     s->now = next;
     return CAIRN_OK;
@@ -134,11 +167,32 @@ static int stop_mount(const struct app *app, struct mount *m, struct cairn_error
     return m ? mount_stop(m, &op, err) : CAIRN_OK;
 }
 
-static int serve(struct app *app, const struct service_config *config, struct cairn_error *err)
+static void mount_metrics(void *ctx, struct metrics_text *out)
+{
+    struct mount **m = ctx;
+    struct mount_counts c;
+    if (!*m)
+        return;
+    mount_counts(*m, &c);
+    metrics_one(out, "cairn_mount_requests_total", "counter", "Requests of the kernel.",
+                c.requests);
+    metrics_one(out, "cairn_mount_errors_total", "counter", "Of them answered with an error.",
+                c.errors);
+    metrics_one(out, "cairn_mount_read_bytes_total", "counter",
+                "Bytes read through the mount, but for what the kernel reads by itself.",
+                c.read_bytes);
+    metrics_head(out, "cairn_mount_opens_total", "counter", "Files opened, by how they are read.");
+    metrics_u64(out, "cairn_mount_opens_total", "how=\"lazy\"", c.opens_lazy);
+    metrics_u64(out, "cairn_mount_opens_total", "how=\"passthrough\"", c.opens_passthrough);
+}
+
+static int serve(struct app *app, struct service_config *config, struct cairn_error *err)
 {
     struct service *service = NULL;
     struct mount *m = NULL;
     struct cairn_error stop;
+    config->metrics = mount_metrics;
+    config->metrics_ctx = &m;
     int rc = service_new(config, &service, err);
     if (rc)
         return rc;

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 struct service;
+struct metrics_text; /* metrics.h */
 
 /* What can change while the service runs. */
 struct service_settings {
@@ -40,6 +41,9 @@ struct service_config {
      * (NULL: nothing to read). Called on a lane, one call at a time. */
     int (*reload)(void *ctx, struct service_config *out, struct cairn_error *err);
     void *reload_ctx;
+    /* Add to what GET /metrics tells (NULL: nothing). On the loop thread: must not block. */
+    void (*metrics)(void *ctx, struct metrics_text *out);
+    void *metrics_ctx;
 };
 
 void service_settings_init(struct service_settings *s); /* the defaults */

@@ -235,12 +235,14 @@ def reload_changes_what_can_be_changed():
     s.get("/v1/info")
     assert "route=info" not in s.log()
     s.configure({"log_level": "debug", "listen": "/tmp/elsewhere", "listen_mode": "0666",
-                 "generation_grace_seconds": 7200, "drain_seconds": 7})
+                 "generation_grace_seconds": 7200, "drain_seconds": 7, "cache_bytes": "1G",
+                 "mount": "/elsewhere"})
     s.signal(signal.SIGHUP)
     eventually("reloaded", lambda: "reload: done" in s.log())
-    for key in ("listen", "listen_mode", "generation_grace_seconds"):
+    for key in ("listen", "listen_mode", "generation_grace_seconds", "cache_bytes", "mount"):
         assert f"key={key} refused" in s.log(), key
-    assert "key=listen_group" not in s.log() and "key=state_dir" not in s.log()
+    for key in ("listen_group", "state_dir", "workers", "checkpoint_store"):
+        assert f"key={key}" not in s.log(), key
     s.get("/v1/info")
     eventually("it logs more", lambda: "route=info" in s.log())
     equal(mode(s.socket), 0o600)
@@ -339,6 +341,27 @@ def a_log_that_nobody_reads():
         os.close(r)
 
 
+def with_a_mount():
+    """serve --mount: one process, one cache; the mount goes with the service."""
+    root = folder()
+    point = os.path.join(root, "mount")
+    os.mkdir(point)
+    s = Service(args=["--mount", point], start=False)
+    s.publish(A, {"f": b"through the mount"})
+    s.start()
+    gen = s.get(f"/v1/records/{A}").json()["gen"]
+    with open(f"{point}/{A}/export-{gen}/f", "rb") as f:
+        equal(f.read(), b"through the mount")
+    assert s.metric("cairn_mount_requests_total") > 0
+    s.end()
+    equal(os.listdir(point), [], "unmounted")
+
+
+can_mount = os.path.exists("/dev/fuse")
+if can_mount:
+    test(with_a_mount)
+
+
 @test
 def nothing_leaks():
     s = Service(start=False)
@@ -354,4 +377,4 @@ def nothing_leaks():
     s.end()
 
 
-finish()
+finish(skipped=0 if can_mount else 1)
