@@ -44,7 +44,7 @@ whole() { # WHAT
 during() {
     local what=$1 time=$2 allowed=$3 at down pid
     shift 3
-    at=$((time / 1000 * (RANDOM % 900 + 50) / 1000))
+    at=$((time * (RANDOM % 900 + 50) / 1000000))
     down=$((RANDOM % 900 + 100))
     "$@" >"$W/stdout" 2>"$W/stderr" &
     pid=$!
@@ -77,7 +77,7 @@ committed[$(id 1)]=$W/one
 for i in $(seq $MOMENTS); do
     make_export "$W/p$i" $((10 + i)) 24000000
     printf '%d' "$i" >"$W/meta$i"
-    publish=(cairn --timeout $DEADLINE publish "$(id $((16 + i)))" --from "$W/p$i" --meta "$W/meta$i")
+    publish=(cairn --timeout "$DEADLINE" publish "$(id $((16 + i)))" --from "$W/p$i" --meta "$W/meta$i")
     during "publish $i" "$time" "0 5 8" "${publish[@]}"
     [ "$status" = 0 ] || expect 0 "publish $i again" "${publish[@]}"
     committed[$(id $((16 + i)))]=$W/p$i
@@ -88,7 +88,7 @@ timed fresh fetch "$(id 1)" --to "$W/fetched"
 for i in $(seq $MOMENTS); do
     rm -rf "$W/fetched" "$W/fresh"
     during "fetch $i" "$time" "0 5 8" "$CAIRN" --config "$W/config.json" --state "$W/fresh" \
-        --timeout $DEADLINE fetch "$(id 1)" --to "$W/fetched"
+        --timeout "$DEADLINE" fetch "$(id 1)" --to "$W/fetched"
     if [ "$status" = 0 ]; then
         diff -r "$W/fetched" "$W/one" >/dev/null && ok || fail "fetch $i: other bytes"
     else
@@ -103,7 +103,7 @@ timed fresh ls --json
 for i in $(seq $MOMENTS); do
     rm -rf "$W/fresh"
     during "ls $i" "$time" "0 5 8" "$CAIRN" --config "$W/config.json" --state "$W/fresh" \
-        --timeout $DEADLINE ls --json
+        --timeout "$DEADLINE" ls --json
     if [ "$status" = 0 ]; then
         [ "$(jq '[.[] | select(.error == null)] | length' "$W/stdout")" = $((1 + MOMENTS + 40)) ] && ok ||
             fail "ls $i is short: $(jq -c '[.[] | select(.error)]' "$W/stdout")"
@@ -118,7 +118,7 @@ for i in $(seq $MOMENTS); do
     cairn publish $N --from "$W/g" >/dev/null 2>"$W/stderr" || fail "garbage $i: $(message)"
     cairn rm $N >/dev/null 2>"$W/stderr" || fail "rm: $(message)"
     sleep 1.1
-    during "gc $i" "$time" "0 5 8" cairn --timeout $DEADLINE gc
+    during "gc $i" "$time" "0 5 8" cairn --timeout "$DEADLINE" gc
 done
 whole "after sweeps"
 
