@@ -12,7 +12,7 @@ mkfifo "$W/in"
 "$BUILD/tests/s3/s3-fault-server" --log "$W/log" <"$W/in" >"$W/out1" &
 server=$!
 exec 9>"$W/in"
-trap 'exec 9>&-; wait $server 2>/dev/null; cleanup' EXIT
+trap 'exec 9>&-; wait $server 2>/dev/null; umount "$W/small" 2>/dev/null; cleanup' EXIT
 for _ in $(seq 100); do [ -s "$W/out1" ] && break; sleep 0.1; done
 jq -n --arg e "$(head -1 "$W/out1")" '{checkpoint_store: {kind: "s3", s3: {bucket: "bucket",
     prefix: "p", endpoint: $e, force_path_style: true}}}' >"$W/config.json"
@@ -50,6 +50,7 @@ either() {
 }
 
 make_export "$W/one" 1 3000000
+make_export "$W/big" 2 8000000
 expect 0 init cairn init
 expect 0 publish cairn publish $A --from "$W/one"
 
@@ -130,6 +131,21 @@ took=$((($(date +%s%N) - start) / 1000000))
 rules
 expect 5 'a spent deadline' cairn --timeout 0 ls
 [ "$(requests)" = 0 ] && ok || fail "a spent deadline sent $(requests) requests"
+
+# --- No room for what waits to be sent ----------------------------------------------------------------
+mkdir "$W/small"
+if mount -t tmpfs -o size=3m cairn-test "$W/small" 2>/dev/null; then
+    rules
+    expect 7 'a full spool' "$CAIRN" --config "$W/config.json" --state "$W/small" publish "$(id 500)" --from "$W/big"
+    fresh show "$(id 500)" >/dev/null 2>&1 && fail 'a full spool: the record is there'
+    [ "$(requests '^PUT p/records')" = 0 ] && ok || fail 'a full spool: something was put'
+    mount -o remount,size=64m "$W/small"
+    expect 0 'with room' "$CAIRN" --config "$W/config.json" --state "$W/small" publish "$(id 500)" --from "$W/big"
+    umount "$W/small"
+    same "$(id 500)" "$W/big" && ok || fail 'with room: not what was published'
+else
+    skipped=$((skipped + 1))
+fi
 
 # --- Who asks, where, and when ----------------------------------------------------------------------
 rules
