@@ -21,7 +21,7 @@ static int rename_manifest(const struct manifest *m, const char *id, const char 
     uint8_t *data;
     size_t len;
     int rc = manifest_rename(m, &info, &data, &len, err);
-    return rc ? rc : manifest_decode(data, len, id, gen, out, err);
+    return rc ? rc : manifest_adopt(data, len, out, err);
 }
 
 /* new_id is a checkpoint that was forked from this very generation: by an earlier run of the same

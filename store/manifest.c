@@ -14,7 +14,9 @@ static int check_trailer(const struct manifest *m, struct cairn_error *err)
     return rc;
 }
 
-static int decode(struct manifest *m, const char *id, const char *gen, struct cairn_error *err)
+/* made: by this process, just now: its checksum and tables were computed, not read. */
+static int decode(struct manifest *m, const char *id, const char *gen, bool made,
+                  struct cairn_error *err)
 {
     if (m->len < MANIFEST_HEADER_LEN + MANIFEST_TRAILER_LEN)
         return error_set(err, CAIRN_CORRUPT, 0, "manifest: cut short at %zu bytes", m->len);
@@ -25,7 +27,7 @@ static int decode(struct manifest *m, const char *id, const char *gen, struct ca
     if (info->total_len != m->len)
         return error_set(err, CAIRN_CORRUPT, 0, "manifest: %zu bytes, and not the %llu it claims",
                          m->len, (unsigned long long)info->total_len);
-    rc = check_trailer(m, err);
+    rc = made ? CAIRN_OK : check_trailer(m, err);
     if (rc)
         return rc;
     if ((id && strcmp(id, info->id) != 0) || (gen && strcmp(gen, info->gen) != 0))
@@ -39,11 +41,11 @@ static int decode(struct manifest *m, const char *id, const char *gen, struct ca
     m->chunks = m->data + at.chunks;
     m->packs = m->data + at.packs;
     m->names = m->data + at.names;
-    return manifest_check_tables(m, err);
+    return made ? CAIRN_OK : manifest_check_tables(m, err);
 }
 
-int manifest_decode(uint8_t *data, size_t len, const char *id, const char *gen,
-                    struct manifest **out, struct cairn_error *err)
+static int new_manifest(uint8_t *data, size_t len, const char *id, const char *gen, bool made,
+                        struct manifest **out, struct cairn_error *err)
 {
     struct manifest *m = calloc(1, sizeof(*m));
     if (!m) {
@@ -52,13 +54,24 @@ int manifest_decode(uint8_t *data, size_t len, const char *id, const char *gen,
     }
     m->data = data;
     m->len = len;
-    int rc = decode(m, id, gen, err);
+    int rc = decode(m, id, gen, made, err);
     if (rc) {
         manifest_free(m);
         return rc;
     }
     *out = m;
     return CAIRN_OK;
+}
+
+int manifest_decode(uint8_t *data, size_t len, const char *id, const char *gen,
+                    struct manifest **out, struct cairn_error *err)
+{
+    return new_manifest(data, len, id, gen, false, out, err);
+}
+
+int manifest_adopt(uint8_t *data, size_t len, struct manifest **out, struct cairn_error *err)
+{
+    return new_manifest(data, len, NULL, NULL, true, out, err);
 }
 
 void manifest_free(struct manifest *m)

@@ -51,6 +51,10 @@ struct manifest;
  * the key said; a manifest of another one is corrupt. NULL: not checked. */
 CAIRN_MUST_CHECK int manifest_decode(uint8_t *data, size_t len, const char *id, const char *gen,
                                      struct manifest **out, struct cairn_error *err);
+/* The same of what manifest_rename has just made of a manifest that was decoded: nothing is checked
+ * again, which for a large one is most of the time that a fork takes. */
+CAIRN_MUST_CHECK int manifest_adopt(uint8_t *data, size_t len, struct manifest **out,
+                                    struct cairn_error *err);
 void manifest_free(struct manifest *m); /* NULL is allowed */
 void manifest_freep(struct manifest **m);
 #define CLEANUP_MANIFEST __attribute__((cleanup(manifest_freep)))
