@@ -571,8 +571,9 @@ static int remove_children(int parent, const char *name)
         if (fd < 0)
             return errno == ENOENT ? 0 : errno;
         static _Thread_local _Alignas(struct dirent64) char buf[1 << 16];
-        char names[1024][256];
+        CLEANUP_FREE char(*names)[256] = malloc(1024 * sizeof(*names));
         size_t n = 0, tried = 0;
+        ck_assert_ptr_nonnull(names);
         for (;;) {
             long got = syscall(SYS_getdents64, fd, buf, sizeof(buf));
             if (got < 0)
