@@ -9,10 +9,12 @@
 #include "service/notify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #define STATE_LOCK "serve.lock"
 
@@ -118,12 +120,28 @@ static int make_server(struct service *s, struct cairn_error *err)
     return server_new(&c, &s->settings, &s->server, err);
 }
 
+/* Whoever the socket lets in must get through the state folder, which stays closed to looking
+ * around, to it and to the stagings. What else is in there is private by itself. */
+static void open_state(const struct service *s)
+{
+    struct stat st;
+    CLEANUP_FD int fd = open(s->config.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!(s->config.listen_mode & 0066) || fd < 0 || fstat(fd, &st) != 0 ||
+        (st.st_mode & 011) == 011)
+        return;
+    if (fchmod(fd, (st.st_mode | 011) & 07777) != 0)
+        log_line(LOG_LEVEL_WARNING, "state: folder=%s cannot be opened to clients: %s",
+                 s->config.state, strerrordesc_np(errno));
+}
+
 static int make(struct service *s, struct cairn_error *err)
 {
     int rc = socket_lock(s->config.state, STATE_LOCK, &s->state_lock, err);
     if (!rc)
         rc = listener_open(s->config.listen, s->config.listen_mode, s->config.listen_group,
                            &s->listener, err);
+    if (!rc)
+        open_state(s);
     if (!rc)
         rc = loop_new(&s->loop, err);
     for (unsigned i = 0; !rc && i < LANE_COUNT_; i++)
