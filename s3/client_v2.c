@@ -27,15 +27,34 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "s3/shared_lib.h"
 #include "s3/sigv4.h"
 
 #include <errno.h>
 #include <libs3.h>
-#include <libxml/parser.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+
+/* libs3, as loaded. */
+#define LIBS3_CALLS(X)                                                                             \
+    X(create_request_context);                                                                     \
+    X(delete_object);                                                                              \
+    X(destroy_request_context);                                                                    \
+    X(get_object);                                                                                 \
+    X(get_request_context_fdsets);                                                                 \
+    X(get_request_context_timeout);                                                                \
+    X(get_status_name);                                                                            \
+    X(head_object);                                                                                \
+    X(initialize);                                                                                 \
+    X(put_object);                                                                                 \
+    X(runonce_request_context)
+
+static struct {
+#define FIELD(name) __typeof__(&S3_##name) name
+    LIBS3_CALLS(FIELD);
+} libs3;
 
 struct context {
     S3RequestContext *ctx;
@@ -55,20 +74,31 @@ struct client_v2 {
 
 /* libs3 and libxml2 start once a process; they are never ended, as threads may still be in them. */
 static pthread_once_t libs3_once = PTHREAD_ONCE_INIT;
-static bool libs3_ready; /* set in libs3_once */
+/* Set in libs3_once. */
+static int libs3_rc;
+static struct cairn_error libs3_error;
 
 /* Composing a request calls gmtime(). */
 static pthread_mutex_t libs3_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void start_libs3(void)
 {
-    xmlInitParser();
-    libs3_ready = S3_initialize("cairn", S3_INIT_ALL, NULL) == S3StatusOK;
+    void (*init_parser)(void) = NULL;
+    struct shared_lib lib = shared_lib_open("libs3.so.2", &libs3_error);
+#define FIND(name) shared_lib_find(&lib, "S3_" #name, &libs3.name)
+    LIBS3_CALLS(FIND);
+    shared_lib_find(&lib, "xmlInitParser", &init_parser);
+    libs3_rc = lib.rc;
+    if (libs3_rc)
+        return;
+    init_parser();
+    if (libs3.initialize("cairn", S3_INIT_ALL, NULL) != S3StatusOK)
+        libs3_rc = error_set(&libs3_error, CAIRN_INTERNAL, 0, "libs3 does not start");
 }
 
 static void context_free(struct context *x)
 {
-    S3_destroy_request_context(x->ctx);
+    libs3.destroy_request_context(x->ctx);
     free(x);
 }
 
@@ -98,7 +128,7 @@ static struct context *take_context(struct client_v2 *c)
     if (x)
         return x;
     x = calloc(1, sizeof(*x));
-    if (x && S3_create_request_context(&x->ctx) != S3StatusOK)
+    if (x && libs3.create_request_context(&x->ctx) != S3StatusOK)
         free(util_steal(&x));
     return x;
 }
@@ -231,7 +261,7 @@ static int on_put(int room, char *out, void *user)
 static void translate(struct exchange *x, S3Status status, const char *message)
 {
     struct s3_outcome *o = x->outcome;
-    const char *name = S3_get_status_name(status);
+    const char *name = libs3.get_status_name(status);
     *o = (struct s3_outcome){0};
     s3_outcome_own(o, "", message ? message : "");
     switch (status) {
@@ -301,7 +331,7 @@ static void wait_io(S3RequestContext *ctx, const struct cairn_op *op, int wait_m
     FD_ZERO(&in);
     FD_ZERO(&out);
     FD_ZERO(&ex);
-    if (S3_get_request_context_fdsets(ctx, &in, &out, &ex, &max) != S3StatusOK)
+    if (libs3.get_request_context_fdsets(ctx, &in, &out, &ex, &max) != S3StatusOK)
         max = -1;
     for (int fd = 0; fd <= max && n < ARRAY_SIZE(fds) - 1; fd++) {
         short events =
@@ -312,7 +342,7 @@ static void wait_io(S3RequestContext *ctx, const struct cairn_op *op, int wait_m
     /* No socket: a name is being resolved, or its number is too large for an fd_set. */
     if (!n && wait_ms > 20)
         wait_ms = 20;
-    int64_t own = S3_get_request_context_timeout(ctx);
+    int64_t own = libs3.get_request_context_timeout(ctx);
     if (own >= 0 && own < wait_ms)
         wait_ms = (int)own;
     if (op && op->cancel)
@@ -326,7 +356,7 @@ static void drive(struct client_v2 *c, const struct cairn_op *op, S3RequestConte
     while (!x->done) {
         int remaining = 0;
         struct cairn_error err;
-        if (S3_runonce_request_context(ctx, &remaining) != S3StatusOK) {
+        if (libs3.runonce_request_context(ctx, &remaining) != S3StatusOK) {
             set_own(x, "InternalError", "libs3 cannot go on");
             return;
         }
@@ -372,16 +402,16 @@ static void start(enum call call, const struct target *t, S3RequestContext *ctx,
     pthread_mutex_lock(&libs3_lock);
     switch (call) {
     case CALL_GET:
-        S3_get_object(&t->bucket, t->key, NULL, t->off, t->len, ctx, &get, x);
+        libs3.get_object(&t->bucket, t->key, NULL, t->off, t->len, ctx, &get, x);
         break;
     case CALL_HEAD:
-        S3_head_object(&t->bucket, t->key, ctx, &answer, x);
+        libs3.head_object(&t->bucket, t->key, ctx, &answer, x);
         break;
     case CALL_PUT:
-        S3_put_object(&t->bucket, t->key, x->body->len, &props, ctx, &put, x);
+        libs3.put_object(&t->bucket, t->key, x->body->len, &props, ctx, &put, x);
         break;
     case CALL_DELETE:
-        S3_delete_object(&t->bucket, t->key, ctx, &answer, x);
+        libs3.delete_object(&t->bucket, t->key, ctx, &answer, x);
         break;
     }
     pthread_mutex_unlock(&libs3_lock);
@@ -655,8 +685,8 @@ int client_v2_new(const struct s3_config *config, struct s3_client **out, struct
     if (rc)
         return rc;
     pthread_once(&libs3_once, start_libs3);
-    if (!libs3_ready)
-        return error_set(err, CAIRN_INTERNAL, 0, "libs3 does not start");
+    if (libs3_rc)
+        return error_set(err, libs3_rc, libs3_error.sys_errno, "%s", libs3_error.message);
     struct client_v2 *c = calloc(1, sizeof(*c));
     if (!c)
         return error_oom(err, "S3 client");

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "s3/shared_lib.h"
 #include "s3/stamp.h"
 
 #include <curl/curl.h>
@@ -11,6 +12,30 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+/* libcurl, as loaded. */
+#define CURL_CALLS(X)                                                                              \
+    X(easy_cleanup);                                                                               \
+    X(easy_getinfo);                                                                               \
+    X(easy_init);                                                                                  \
+    X(easy_reset);                                                                                 \
+    X(easy_setopt);                                                                                \
+    X(global_init);                                                                                \
+    X(multi_add_handle);                                                                           \
+    X(multi_cleanup);                                                                              \
+    X(multi_info_read);                                                                            \
+    X(multi_init);                                                                                 \
+    X(multi_perform);                                                                              \
+    X(multi_poll);                                                                                 \
+    X(multi_remove_handle);                                                                        \
+    X(multi_setopt);                                                                               \
+    X(slist_append);                                                                               \
+    X(slist_free_all)
+
+static struct {
+#define FIELD(name) __typeof__(&curl_##name) name
+    CURL_CALLS(FIELD);
+} curl;
 
 struct slot {
     CURLM *multi; /* owns the connections */
@@ -27,18 +52,25 @@ struct http_pool {
 };
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static CURLcode curl_ready = CURLE_FAILED_INIT;
+/* Set in curl_once. */
+static int curl_rc;
+static struct cairn_error curl_error;
 
 static void start_curl(void)
 {
-    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+    struct shared_lib lib = shared_lib_open("libcurl.so.4", &curl_error);
+#define FIND(name) shared_lib_find(&lib, "curl_" #name, &curl.name)
+    CURL_CALLS(FIND);
+    curl_rc = lib.rc;
+    if (!curl_rc && curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        curl_rc = error_set(&curl_error, CAIRN_INTERNAL, 0, "libcurl does not start");
 }
 
 int http_pool_new(const struct http_config *config, struct http_pool **out, struct cairn_error *err)
 {
     pthread_once(&curl_once, start_curl);
-    if (curl_ready != CURLE_OK)
-        return error_set(err, CAIRN_INTERNAL, 0, "libcurl does not start");
+    if (curl_rc)
+        return error_set(err, curl_rc, curl_error.sys_errno, "%s", curl_error.message);
     struct http_pool *p = calloc(1, sizeof(*p));
     if (!p)
         return error_oom(err, "HTTP connections");
@@ -63,8 +95,8 @@ static void slot_free(struct slot *s)
     if (!s)
         return;
     /* The easy handle first: the multi handle then closes the connections. */
-    curl_easy_cleanup(s->easy);
-    curl_multi_cleanup(s->multi);
+    curl.easy_cleanup(s->easy);
+    curl.multi_cleanup(s->multi);
     free(s);
 }
 
@@ -87,17 +119,17 @@ static struct slot *slot_new(void)
     struct slot *s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
-    s->multi = curl_multi_init();
-    s->easy = curl_easy_init();
+    s->multi = curl.multi_init();
+    s->easy = curl.easy_init();
     if (!s->multi || !s->easy) {
         if (s->easy)
-            curl_easy_cleanup(s->easy);
+            curl.easy_cleanup(s->easy);
         if (s->multi)
-            curl_multi_cleanup(s->multi);
+            curl.multi_cleanup(s->multi);
         free(s);
         return NULL;
     }
-    curl_multi_setopt(s->multi, CURLMOPT_MAXCONNECTS, 2L);
+    curl.multi_setopt(s->multi, CURLMOPT_MAXCONNECTS, 2L);
     return s;
 }
 
@@ -116,7 +148,7 @@ static struct slot *take_slot(struct http_pool *p)
 
 static void give_slot(struct http_pool *p, struct slot *s)
 {
-    curl_easy_reset(s->easy);
+    curl.easy_reset(s->easy);
     pthread_mutex_lock(&p->lock);
     bool keep = p->n_idle < (p->config.keep ? p->config.keep : 16);
     if (keep) {
@@ -256,7 +288,7 @@ static bool look_at_head(struct exchange *x, CURL *easy)
     if (x->head_seen)
         return !x->stopped;
     x->head_seen = true;
-    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     x->res->outcome.http = (int)status;
     if (status >= 200 && status <= 299 && x->req->check && !x->req->check(x->req->ctx, x->res))
         x->stopped = true;
@@ -361,25 +393,25 @@ static CURLcode set_body(CURL *e, struct exchange *x)
     CURLcode rc = CURLE_OK;
     if (!req->body) {
         if (strcmp(req->method, "HEAD") == 0)
-            return curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
-        return curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, req->method);
+            return curl.easy_setopt(e, CURLOPT_NOBODY, 1L);
+        return curl.easy_setopt(e, CURLOPT_CUSTOMREQUEST, req->method);
     }
-    rc = curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
+    rc = curl.easy_setopt(e, CURLOPT_UPLOAD, 1L);
     if (!rc)
-        rc = curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, req->method);
+        rc = curl.easy_setopt(e, CURLOPT_CUSTOMREQUEST, req->method);
     if (!rc)
-        rc = curl_easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)req->body->len);
+        rc = curl.easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)req->body->len);
     if (!rc)
-        rc = curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
+        rc = curl.easy_setopt(e, CURLOPT_READFUNCTION, on_read);
     if (!rc)
-        rc = curl_easy_setopt(e, CURLOPT_READDATA, x);
+        rc = curl.easy_setopt(e, CURLOPT_READDATA, x);
     if (!rc)
-        rc = curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, on_seek);
-    return rc ? rc : curl_easy_setopt(e, CURLOPT_SEEKDATA, x);
+        rc = curl.easy_setopt(e, CURLOPT_SEEKFUNCTION, on_seek);
+    return rc ? rc : curl.easy_setopt(e, CURLOPT_SEEKDATA, x);
 }
 
 #define SET(option, value)                                                                         \
-    if ((rc = curl_easy_setopt(e, option, value)) != CURLE_OK)                                     \
+    if ((rc = curl.easy_setopt(e, option, value)) != CURLE_OK)                                     \
     return rc
 
 static CURLcode set_up(struct http_pool *p, struct transfer *t, struct curl_slist *headers,
@@ -401,8 +433,8 @@ static CURLcode set_up(struct http_pool *p, struct transfer *t, struct curl_slis
     /* A resolver that hangs must not hold the caller beyond its deadline. */
     SET(CURLOPT_QUICK_EXIT, 1L);
     /* Refused (libcurl 7.88) after a failed look-up, whose buffer is still there: no harm. */
-    (void)curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 256L * 1024);
-    (void)curl_easy_setopt(e, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
+    (void)curl.easy_setopt(e, CURLOPT_BUFFERSIZE, 256L * 1024);
+    (void)curl.easy_setopt(e, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
     SET(CURLOPT_ERRORBUFFER, text);
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, t->x);
@@ -433,9 +465,9 @@ static CURLcode run(struct http_pool *p, struct slot *s, const struct cairn_op *
     for (;;) {
         int running = 0, left = 0;
         struct cairn_error err;
-        if (curl_multi_perform(s->multi, &running) != CURLM_OK)
+        if (curl.multi_perform(s->multi, &running) != CURLM_OK)
             return CURLE_FAILED_INIT;
-        CURLMsg *m = curl_multi_info_read(s->multi, &left);
+        CURLMsg *m = curl.multi_info_read(s->multi, &left);
         if (m && m->msg == CURLMSG_DONE)
             return m->data.result;
         if (op_check(op, "request", &err)) {
@@ -457,7 +489,7 @@ static CURLcode run(struct http_pool *p, struct slot *s, const struct cairn_op *
         int wait = to_ms(rest), bound = op_poll_ms(op);
         if (bound >= 0 && bound < wait)
             wait = bound;
-        curl_multi_poll(s->multi, has_cancel ? &cancel : NULL, has_cancel ? 1 : 0, wait, NULL);
+        curl.multi_poll(s->multi, has_cancel ? &cancel : NULL, has_cancel ? 1 : 0, wait, NULL);
     }
 }
 
@@ -492,7 +524,7 @@ void http_exchange(struct http_pool *p, const struct cairn_op *op, const struct 
     struct slot *s = take_slot(p);
     bool ok = s != NULL;
     for (size_t i = 0; ok && i < req->n_headers; i++) {
-        struct curl_slist *more = curl_slist_append(headers, req->headers[i]);
+        struct curl_slist *more = curl.slist_append(headers, req->headers[i]);
         ok = more != NULL;
         if (more)
             headers = more;
@@ -502,15 +534,15 @@ void http_exchange(struct http_pool *p, const struct cairn_op *op, const struct 
         s3_outcome_local(&res->outcome, CAIRN_INTERNAL, ENOMEM, "out of memory");
     } else {
         CURLcode rc = set_up(p, &t, headers, text);
-        if (rc == CURLE_OK && curl_multi_add_handle(s->multi, s->easy) == CURLM_OK) {
+        if (rc == CURLE_OK && curl.multi_add_handle(s->multi, s->easy) == CURLM_OK) {
             rc = run(p, s, op, &x, text);
             conclude(&x, s->easy, rc, text);
-            curl_multi_remove_handle(s->multi, s->easy);
+            curl.multi_remove_handle(s->multi, s->easy);
         } else {
             conclude(&x, s->easy, rc ? rc : CURLE_FAILED_INIT, text);
         }
     }
     if (s)
         give_slot(p, s);
-    curl_slist_free_all(headers);
+    curl.slist_free_all(headers);
 }

@@ -5,7 +5,7 @@
 # shellcheck disable=SC2034
 packages_build=(gcc libc6-dev meson ninja-build pkg-config libssl-dev libsqlite3-dev libxxhash-dev
     libzstd-dev libjansson-dev libcurl4-openssl-dev libevent-dev libexpat1-dev
-    libfuse3-dev libs3-dev libxml2-dev)
+    libfuse3-dev libs3-dev)
 
 # To build and run the tests and lints, on top of those.
 # shellcheck disable=SC2034

@@ -22,7 +22,7 @@ third_party() {
     case $1 in
     openssl/* | xxhash.h | jansson.h) echo base ;;
     zstd.h | zstd_*.h | sqlite3.h) echo store ;;
-    curl/* | libs3.h | libxml/* | expat.h) echo s3 ;;
+    curl/* | libs3.h | expat.h) echo s3 ;;
     fuse.h | fuse_*.h | fuse3/*) echo fuse ;;
     event2/* | systemd/*) echo service ;;
     check.h) echo tests ;;
