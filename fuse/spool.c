@@ -79,6 +79,43 @@ static int open_parts(struct spool *s, const char *state, struct cairn_error *er
     return rc ? rc : find_path(s, err);
 }
 
+void spool_opened_add(struct spool *s, struct spool_opened **list, struct spool_opened *o)
+{
+    pthread_mutex_lock(&s->opened_lock);
+    o->next = *list;
+    o->link = list;
+    if (o->next)
+        o->next->link = &o->next;
+    *list = o;
+    pthread_mutex_unlock(&s->opened_lock);
+}
+
+void spool_opened_remove(struct spool *s, struct spool_opened *o)
+{
+    pthread_mutex_lock(&s->opened_lock);
+    *o->link = o->next;
+    if (o->next)
+        o->next->link = o->link;
+    pthread_mutex_unlock(&s->opened_lock);
+}
+
+/* Of a mount that was cut off: nobody will tell that it is closed. */
+static void close_what_is_open(struct spool *s)
+{
+    while (s->files) {
+        struct spool_handle *h = (struct spool_handle *)s->files;
+        s->files = h->opened.next;
+        close(h->fd);
+        free(h);
+    }
+    while (s->folders) {
+        struct spool_listing *l = (struct spool_listing *)s->folders;
+        s->folders = l->opened.next;
+        dirlist_release(&l->list);
+        free(l);
+    }
+}
+
 int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
 {
     if (!m->store->state)
@@ -87,6 +124,7 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
     if (!s)
         return error_oom(err, "spool");
     s->lock = s->tree = s->times = s->trash = -1;
+    pthread_mutex_init(&s->opened_lock, NULL);
     int rc = open_parts(s, m->store->state, err);
     if (!rc)
         rc = hidden_new(&s->hidden, err);
@@ -108,6 +146,7 @@ void spool_free(struct spool *s)
 {
     if (!s)
         return;
+    close_what_is_open(s);
     background_free(s->background);
     prepared_list_free(s->prepared);
     hidden_free(s->hidden);
@@ -115,6 +154,7 @@ void spool_free(struct spool *s)
     util_closep(&s->times);
     util_closep(&s->trash);
     util_closep(&s->lock);
+    pthread_mutex_destroy(&s->opened_lock);
     free(s->tree_path);
     free(s);
 }

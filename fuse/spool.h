@@ -38,22 +38,44 @@ struct spool {
     struct hidden *hidden;          /* owned; spool_hidden.h */
     struct prepared_list *prepared; /* owned; spool_publish.c */
     atomic_uint trash_no;
-    atomic_uint writers; /* handles that can write, of all files */
-    atomic_uint freeing; /* how many are at work on giving room back */
+    pthread_mutex_t opened_lock;
+    struct spool_opened *files, *folders; /* guarded by opened_lock */
+    atomic_uint writers;                  /* handles that can write, of all files */
+    atomic_uint freeing;                  /* how many are at work on giving room back */
 };
 
 struct spool_inode {
     int fd; /* O_PATH, owned */
     dev_t dev;
     ino_t real;
-    atomic_uint writers; /* handles that can write */
+    pthread_mutex_t opened_lock;
+    struct spool_opened *files, *folders; /* guarded by opened_lock */
+    atomic_uint writers;                  /* handles that can write */
+};
+
+/* What is open, so that the end of a mount that was cut off can close it. Guarded by opened_lock.
+ */
+struct spool_opened {
+    struct spool_opened *next, **link;
 };
 
 /* A handle of an open file; fi->fh. */
 struct spool_handle {
+    struct spool_opened opened; /* first */
     int fd;
     bool writes;
 };
+
+/* The same of a folder. */
+struct spool_listing {
+    struct spool_opened opened; /* first */
+    struct dirlist list;
+};
+
+/* ---- What is open ---------------------------------------------------------------------------- */
+
+void spool_opened_add(struct spool *s, struct spool_opened **list, struct spool_opened *o);
+void spool_opened_remove(struct spool *s, struct spool_opened *o);
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
 

@@ -65,6 +65,9 @@ void spool_mkdir(struct mount *m, struct fuse_req *req, struct inode *dir, const
     int e = spool_folder(m, dir, true, &folder);
     if (!e && mkdirat(folder, name, mode & 07777) != 0)
         e = errno;
+    /* The kernel has taken the caller's umask off; ours is nobody's. */
+    if (!e && fchmodat(folder, name, mode & 07777, 0) != 0)
+        e = errno;
     if (e)
         fuse_reply_err(req, e);
     else
@@ -89,6 +92,8 @@ void spool_mknod(struct mount *m, struct fuse_req *req, struct inode *dir, const
     }
     int e = spool_folder(m, dir, true, &folder);
     if (!e && mknodat(folder, name, mode, rdev) != 0)
+        e = errno;
+    if (!e && fchmodat(folder, name, mode & 07777, 0) != 0)
         e = errno;
     if (e)
         fuse_reply_err(req, e);
@@ -199,28 +204,42 @@ void spool_rmdir(struct mount *m, struct fuse_req *req, struct inode *dir, const
 
 /* ---- Listing --------------------------------------------------------------------------------- */
 
+static struct spool_listing *listing_of(const struct fuse_file_info *fi)
+{
+    return (struct spool_listing *)(uintptr_t)fi->fh;
+}
+
+static void close_listing(struct mount *m, struct spool_listing *l)
+{
+    spool_opened_remove(m->spool, &l->opened);
+    dirlist_release(&l->list);
+    free(l);
+}
+
 void spool_opendir(struct mount *m, struct fuse_req *req, struct inode *dir,
                    struct fuse_file_info *fi)
 {
     struct cairn_error err;
-    struct dirlist *list = calloc(1, sizeof(*list));
-    int rc = list ? spool_list(m, dir, list, &err) : error_oom(&err, "listing");
-    if (!rc) {
-        fi->fh = (uintptr_t)list;
-        if (fuse_reply_open(req, fi) == 0)
-            return;
-    } else {
-        fuse_reply_err(req, cairn_error_errno(&err));
+    struct spool_listing *l = calloc(1, sizeof(*l));
+    if (!l) {
+        fuse_reply_err(req, ENOMEM);
+        return;
     }
-    if (list)
-        dirlist_release(list);
-    free(list);
+    spool_opened_add(m->spool, &m->spool->folders, &l->opened);
+    if (spool_list(m, dir, &l->list, &err)) {
+        fuse_reply_err(req, cairn_error_errno(&err));
+        close_listing(m, l);
+        return;
+    }
+    fi->fh = (uintptr_t)l;
+    if (fuse_reply_open(req, fi) != 0)
+        close_listing(m, l);
 }
 
 void spool_readdir(struct mount *m, struct fuse_req *req, struct inode *dir, size_t size,
                    uint64_t off, struct fuse_file_info *fi)
 {
-    struct dirlist *list = (struct dirlist *)(uintptr_t)fi->fh;
+    struct dirlist *list = &listing_of(fi)->list;
     struct cairn_error err;
     /* From the start again (rewinddir): what is there now. */
     if (off == 0) {
@@ -252,10 +271,7 @@ void spool_fsyncdir(struct mount *m, struct fuse_req *req, struct inode *dir, bo
 void spool_releasedir(struct mount *m, struct fuse_req *req, struct inode *dir,
                       struct fuse_file_info *fi)
 {
-    (void)m;
     (void)dir;
-    struct dirlist *list = (struct dirlist *)(uintptr_t)fi->fh;
-    dirlist_release(list);
-    free(list);
+    close_listing(m, listing_of(fi));
     fuse_reply_err(req, 0);
 }

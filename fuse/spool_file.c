@@ -36,13 +36,18 @@ static void begin_writing(struct mount *m, struct inode *i)
 
 static void end_writing(struct mount *m, struct inode *i)
 {
-    if (atomic_fetch_sub(&i->spool->writers, 1) == 1)
+    if (atomic_fetch_sub(&i->spool->writers, 1) == 1) {
         spool_written(m, i->spool->fd);
+        /* Somebody came in between, and may have said so too early. */
+        if (atomic_load(&i->spool->writers))
+            spool_about_to_change(m, i->spool->fd);
+    }
     atomic_fetch_sub(&m->spool->writers, 1);
 }
 
 static void close_handle(struct mount *m, struct inode *i, struct spool_handle *h)
 {
+    spool_opened_remove(m->spool, &h->opened);
     close(h->fd);
     if (h->writes)
         end_writing(m, i);
@@ -50,7 +55,7 @@ static void close_handle(struct mount *m, struct inode *i, struct spool_handle *
 }
 
 /* fd is transferred. Pages stay when the file is opened again: only this mount changes it. */
-static int set_handle(int fd, bool writes, struct fuse_file_info *fi)
+static int set_handle(struct mount *m, int fd, bool writes, struct fuse_file_info *fi)
 {
     struct spool_handle *h = malloc(sizeof(*h));
     if (!h) {
@@ -58,6 +63,7 @@ static int set_handle(int fd, bool writes, struct fuse_file_info *fi)
         return ENOMEM;
     }
     *h = (struct spool_handle){.fd = fd, .writes = writes};
+    spool_opened_add(m->spool, &m->spool->files, &h->opened);
     fi->fh = (uintptr_t)h;
     fi->keep_cache = 1;
     fi->direct_io = 0;
@@ -71,7 +77,7 @@ void spool_open(struct mount *m, struct fuse_req *req, struct inode *i, struct f
     if (writes)
         begin_writing(m, i);
     int fd = open(spool_fd_path(i->spool->fd, path), own_flags(fi->flags));
-    int e = fd < 0 ? errno : set_handle(fd, writes, fi);
+    int e = fd < 0 ? errno : set_handle(m, fd, writes, fi);
     if (e) {
         if (writes)
             end_writing(m, i);
@@ -90,15 +96,32 @@ static int node_of_open(struct mount *m, int fd, struct inode **out, struct stat
     return o_path < 0 ? errno : spool_node(m, o_path, out, st);
 }
 
+/* A new file has the mode that it is to have: the kernel has taken the caller's umask off, ours is
+ * nobody's. Errno. */
+static int open_new(struct fuse_req *req, int folder, const char *name, mode_t mode, int flags,
+                    int *out)
+{
+    CLEANUP_FD int fd =
+        openat(folder, name, own_flags(flags) | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 07777);
+    if (fd < 0 && errno == EEXIST && !(flags & O_EXCL)) {
+        *out = openat(folder, name, own_flags(flags) | O_NOFOLLOW);
+        return *out < 0 ? errno : 0;
+    }
+    if (fd < 0)
+        return errno;
+    int e = fchmod(fd, mode & 07777) == 0 ? 0 : errno;
+    if (!e)
+        e = spool_give_to_caller(req, folder, name);
+    if (!e)
+        *out = util_steal_fd(&fd);
+    return e;
+}
+
 static int create(struct mount *m, struct fuse_req *req, int folder, const char *name, mode_t mode,
                   struct fuse_file_info *fi, struct inode **out, struct stat *st)
 {
-    CLEANUP_FD int fd =
-        openat(folder, name, own_flags(fi->flags) | (fi->flags & O_EXCL) | O_CREAT | O_NOFOLLOW,
-               mode & 07777);
-    if (fd < 0)
-        return errno;
-    int e = spool_give_to_caller(req, folder, name);
+    CLEANUP_FD int fd = -1;
+    int e = open_new(req, folder, name, mode, fi->flags, &fd);
     if (!e)
         e = node_of_open(m, fd, out, st);
     if (e)
@@ -106,7 +129,7 @@ static int create(struct mount *m, struct fuse_req *req, int folder, const char 
     bool writes = can_write(fi->flags);
     if (writes)
         begin_writing(m, *out);
-    e = set_handle(util_steal_fd(&fd), writes, fi);
+    e = set_handle(m, util_steal_fd(&fd), writes, fi);
     if (e) {
         if (writes)
             end_writing(m, *out);

@@ -204,8 +204,11 @@ static int set_size(struct mount *m, struct inode *i, off_t size, const struct f
     int rc =
         h && h->writes ? ftruncate(h->fd, size) : truncate(spool_fd_path(i->spool->fd, path), size);
     int e = rc ? errno : 0;
-    if (!atomic_load(&i->spool->writers))
+    if (!atomic_load(&i->spool->writers)) {
         spool_written(m, i->spool->fd);
+        if (atomic_load(&i->spool->writers))
+            spool_about_to_change(m, i->spool->fd);
+    }
     return e;
 }
 

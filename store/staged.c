@@ -28,6 +28,7 @@ struct staged {
     struct cairn_publish_result *result;
     struct cairn_error *err;
     struct walk files; /* of from->from */
+    int64_t walked_ns;
     struct current current;
     int lock;
 };
@@ -35,6 +36,7 @@ struct staged {
 struct staged_prepared {
     struct manifest *manifest;
     struct walk files;
+    int64_t walked_ns; /* CLOCK_REALTIME, before they were looked at */
 };
 
 void staged_prepared_free(struct staged_prepared *p)
@@ -62,6 +64,7 @@ static int begin(struct staged *p)
 {
     struct cairn_error ignored;
     p->files = WALK_INIT;
+    p->walked_ns = clock_realtime();
     *p->result = (struct cairn_publish_result){0};
     int rc = id_check(p->id, p->err);
     if (!rc)
@@ -284,7 +287,8 @@ static int prepare(struct staged *p, struct staged_prepared **out)
     struct staged_prepared *done = malloc(sizeof(*done));
     if (!done)
         return error_oom(p->err, "publish");
-    *done = (struct staged_prepared){.manifest = util_steal(&m), .files = p->files};
+    *done = (struct staged_prepared){
+        .manifest = util_steal(&m), .files = p->files, .walked_ns = p->walked_ns};
     p->files = WALK_INIT;
     util_closep(&done->files.root);
     done->files.root = -1;
@@ -360,6 +364,15 @@ static int commit_rounds(struct staged *p, const struct staged_commit *c, struct
     return !rc && again ? commit_gave_up(p->err) : rc;
 }
 
+/* Times have the kernel's grain (10 ms at most): of a file that was changed that shortly before it
+ * was looked at they do not tell whether it was changed again. */
+#define RACY_NS (20 * NS_PER_S / 1000)
+
+static bool is_racy(const struct staged_prepared *made, const struct stat *st)
+{
+    return st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec > made->walked_ns - RACY_NS;
+}
+
 /* What was prepared, if the files are still what they were. */
 static const struct manifest *usable_manifest(const struct staged *p, const struct staged_commit *c)
 {
@@ -371,7 +384,7 @@ static const struct manifest *usable_manifest(const struct staged *p, const stru
     for (size_t i = 0; i < p->files.n; i++) {
         const struct walk_file *a = &made->files.files[i], *b = &p->files.files[i];
         if (a->path_len != b->path_len || memcmp(a->path, b->path, a->path_len) != 0 ||
-            !background_same_file(&a->st, &b->st))
+            !background_same_file(&a->st, &b->st) || is_racy(made, &a->st))
             return NULL;
     }
     return made->manifest;

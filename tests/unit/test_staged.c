@@ -36,6 +36,7 @@ static int prepare(const char *id, const char *name, const char *meta, struct ba
 {
     char gen[GEN_TEXT];
     gen_of(meta, gen);
+    usleep(30000); /* younger files are not believed to be what they were */
     struct staged_export from = {.from = kit_path(&k, name, NULL), .background = bg};
     return staged_prepare(k.s, NULL, id, gen, &from, m, &result, &err);
 }
