@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +96,13 @@ static void fit_descriptors(struct service *s)
     }
 }
 
+/* Many threads that wait much and allocate little: a heap for each of them would only keep memory.
+ */
+static void bound_heaps(void)
+{
+    (void)mallopt(M_ARENA_MAX, 8);
+}
+
 static void connection_closed(void *ctx, uint64_t connection)
 {
     struct service *s = ctx;
@@ -167,6 +175,7 @@ int service_new(const struct service_config *config, struct service **out, struc
     int rc = copy_config(s, config, err);
     if (!rc) {
         fit_descriptors(s);
+        bound_heaps();
         rc = make(s, err);
     }
     if (rc) {

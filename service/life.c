@@ -61,12 +61,13 @@ static void drain(struct service *s, int signo)
     log_line(LOG_LEVEL_INFO, "draining: signal=%d seconds=%lld", signo,
              (long long)(settings.drain_ns / NS_PER_S));
     notify_send("STOPPING=1\nSTATUS=Waiting for what runs");
-    listener_unlink(&s->listener);
     for (unsigned i = 0; i < s->n_parts; i++)
         if (parts[i]->drain)
             parts[i]->drain(s->selfs[i]);
     loop_timer_set(s->drain_timer, settings.drain_ns);
     server_drain(s->server);
+    /* Whoever was on the way in sees it now, not when all is over. */
+    listener_shut(&s->listener);
     life_look(s);
 }
 

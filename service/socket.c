@@ -172,10 +172,16 @@ void listener_unlink(struct listener *l)
     l->ino = 0;
 }
 
-void listener_close(struct listener *l)
+void listener_shut(struct listener *l)
 {
     listener_unlink(l);
     util_closep(&l->fd);
+    l->fd = -1;
+}
+
+void listener_close(struct listener *l)
+{
+    listener_shut(l);
     util_closep(&l->lock);
     free(l->path);
     *l = LISTENER_INIT;

@@ -31,6 +31,8 @@ CAIRN_MUST_CHECK int listener_open(const char *path, mode_t mode, const char *gr
                                    struct listener *out, struct cairn_error *err);
 /* Take the name away, if it is still ours. */
 void listener_unlink(struct listener *l);
-void listener_close(struct listener *l); /* unlinks too */
+/* Listen no more, but keep the lock. */
+void listener_shut(struct listener *l);
+void listener_close(struct listener *l); /* all of it */
 
 #endif
