@@ -63,15 +63,29 @@ for i in $(seq 50); do
     cairn fork $id "$fork" >/dev/null
     forks+=("$fork")
 done
+# Pages in the page cache, of what is shown (each inode once) and of what lies below.
+resident() { # FILE...
+    [ $# = 0 ] || fincore -nbo RES "$@" | awk '{ n += $1 } END { printf "%d", n / 1048576 }'
+}
+below() { find "$W/store/packs" "$W"/state/*/cache -type f -size +1M; }
+map_all() { # WHAT
+    local files=() fork job inodes beneath
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    for fork in "${forks[@]}"; do files+=("$(echo "$M/$fork"/export-*/memory)"); done
+    "$bench" map 8 "${files[@]}" >/dev/null &
+    job=$!
+    sleep 6
+    inodes=$(stat -c %i "${files[@]}" | sort -u | wc -l)
+    mapfile -t beneath < <(below)
+    echo "50 forks, 50 processes, $1: $inodes inode, $(resident "${files[0]}") MiB resident of it," \
+        "$(resident "${beneath[@]}") MiB of packs and cache"
+    wait "$job" || true
+}
+mounted always
+map_all "with a copy"
+unmounted
+rm -rf "$W"/state/*/cache
 mounted never
-echo 3 >/proc/sys/vm/drop_caches
-files=()
-for fork in "${forks[@]}"; do files+=("$(echo "$M/$fork"/export-*/memory)"); done
-cached() { awk '/^Cached:/ { print $2 }' /proc/meminfo; }
-before=$(cached)
-"$bench" map 4 "${files[@]}" &
-wait_for=$!
-sleep 3
-echo "50 processes, 50 forks      page cache grew by $((($(cached) - before) / 1024)) MiB (packs included)"
-wait "$wait_for" || true
+map_all "lazily"
 unmounted
