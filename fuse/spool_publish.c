@@ -334,6 +334,10 @@ static void clean(struct mount *m, const struct publish *p, int record)
     struct spool *s = m->spool;
     char name[EXPORT_NAME_MAX];
     hidden_drop(s->hidden, p->id, "");
+    export_name(p->gen, name);
+    spool_drop_stamp(s, p->id, name); /* of a time when it was superseded */
+    snprintf(name, sizeof(name), "digest-%s", p->gen);
+    spool_drop_stamp(s, p->id, name);
     records_changed(m, p->id);
     (void)unlinkat(p->folder, p->name, 0);
     if (record < 0)

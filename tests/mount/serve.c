@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void say(void *ctx, enum log_level level, const char *line)
@@ -48,6 +49,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    umask(077); /* is not to show in anything that the mount's users make */
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
