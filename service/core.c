@@ -35,7 +35,8 @@ static const struct {
     /* More than may wait for flights and publishes together: those who need not wait get through.
      */
     [LANE_WAIT] = {"wait", 1024, 8192},
-    [LANE_LONG] = {"long", 64, 8192},
+    /* A publish to a bucket has up to 64 MiB in its hands. */
+    [LANE_LONG] = {"long", 8, 8192},
 };
 
 void service_settings_init(struct service_settings *s)

@@ -12,12 +12,12 @@
 #include <stdbool.h>
 
 enum lane_id {
-    LANE_SHORT, /* metadata: list, show, meta, delete; seconds at most */
+    LANE_SHORT, /* metadata: list, show, meta, delete; seconds at most; upkeep */
     LANE_READ,  /* pieces of files */
     LANE_FORK,  /* forks: few at once, as each has its manifest in memory */
     LANE_LOCAL, /* memory and the local disk alone: leases, stagings, what became of publishes */
     LANE_WAIT,  /* requests that wait for a flight or a publish */
-    LANE_LONG,  /* the work of publishes, upkeep */
+    LANE_LONG,  /* the work of publishes: few at once, since they share processors and memory */
     LANE_COUNT_,
     LANE_LOOP = LANE_COUNT_, /* of routes: no lane, on the loop itself; must not block */
 };

@@ -117,7 +117,7 @@ static void tidy(void *ctx)
     u->tidying = true;
     pthread_mutex_unlock(&u->lock);
     u->tidy_job.run = run_tidy;
-    if (begin && lane_submit(service_lane(u->service, LANE_LONG), &u->tidy_job, &err)) {
+    if (begin && lane_submit(service_lane(u->service, LANE_SHORT), &u->tidy_job, &err)) {
         pthread_mutex_lock(&u->lock);
         u->tidying = false;
         pthread_mutex_unlock(&u->lock);
