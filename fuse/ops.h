@@ -132,6 +132,9 @@ void spool_releasedir(struct mount *m, struct fuse_req *req, struct inode *dir,
 /* Under <state>/<store id>/mount; what a killed mount left of staging is still there and shown. The
  * inode table is there already. */
 CAIRN_MUST_CHECK int spool_new(struct mount *m, struct spool **out, struct cairn_error *err);
+/* What it does besides requests ends: nothing of it speaks to the kernel any more. While requests
+ * are still served, or the connection is gone. NULL is allowed. */
+void spool_stop(struct spool *s);
 /* Every request was answered. NULL is allowed. */
 void spool_free(struct spool *s);
 void spool_inode_free(struct spool_inode *i); /* NULL is allowed */

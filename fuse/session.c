@@ -34,6 +34,7 @@ struct session {
     struct mount m; /* first: the one is the other */
     pthread_t workers[WORKERS_MAX];
     unsigned n_workers;
+    unsigned number; /* of the file system; 0: not known */
     void (*ended)(void *ctx);
     void *ctx;
     pthread_mutex_t lock;
@@ -317,9 +318,10 @@ int mount_start(struct cairn_store *store, const struct mount_config *config,
         take_back(s);
         return error_wrap(err, "mount %s", config->dir);
     }
-    mountpoint_read_ahead(s->m.dir, config->read_ahead_kib ? config->read_ahead_kib
-                                    : s->m.remote          ? READ_AHEAD_REMOTE
-                                                           : READ_AHEAD_LOCAL);
+    s->number = mountpoint_number(s->m.dir);
+    mountpoint_read_ahead(s->number, config->read_ahead_kib ? config->read_ahead_kib
+                                     : s->m.remote          ? READ_AHEAD_REMOTE
+                                                            : READ_AHEAD_LOCAL);
     *out = &s->m;
     return CAIRN_OK;
 }
@@ -381,8 +383,13 @@ int mount_stop(struct mount *m, const struct cairn_op *op, struct cairn_error *e
             error_set(err, CAIRN_BUSY, EBUSY, "%s was in use: it was detached and cut off", m->dir);
         if (mountpoint_detach(m->dir, &detach))
             log_line(LOG_LEVEL_WARNING, "mount: %s", detach.message);
+        /* Nobody may wait for an answer any more when there is nobody left to give one: who tells
+         * the kernel of something may wait for a lock that such a caller has. */
+        mountpoint_abort(s->number);
     }
     cairn_cancel_fire(m->cancel);
+    /* It waits for locks that callers have until their requests are answered: by the workers. */
+    spool_stop(m->spool);
     stop_workers(s);
     session_free(s);
     return rc;

@@ -132,6 +132,8 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
         rc = prepared_list_new(&s->prepared, err);
     if (!rc)
         rc = background_new(m->store, &s->background, err);
+    if (!rc)
+        rc = spool_after_new(m, s, &s->after, err);
     if (rc) {
         spool_free(s);
         return rc;
@@ -142,10 +144,17 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+void spool_stop(struct spool *s)
+{
+    if (s)
+        spool_after_stop(s->after);
+}
+
 void spool_free(struct spool *s)
 {
     if (!s)
         return;
+    spool_after_free(s->after);
     close_what_is_open(s);
     background_free(s->background);
     prepared_list_free(s->prepared);

@@ -26,6 +26,7 @@
 struct fuse_entry_param;
 struct hidden;
 struct prepared_list;
+struct spool_after;
 
 #define SPOOL_ATTR_SECONDS 1.0
 
@@ -37,6 +38,7 @@ struct spool {
     struct background *background;  /* owned */
     struct hidden *hidden;          /* owned; spool_hidden.h */
     struct prepared_list *prepared; /* owned; spool_publish.c */
+    struct spool_after *after;      /* owned; spool_after.c */
     atomic_uint trash_no;
     pthread_mutex_t opened_lock;
     struct spool_opened *files, *folders; /* guarded by opened_lock */
@@ -156,6 +158,14 @@ void spool_recover(struct mount *m, struct spool *s);
 CAIRN_MUST_CHECK int prepared_list_new(struct prepared_list **out, struct cairn_error *err);
 void prepared_list_free(struct prepared_list *l); /* NULL is allowed */
 void prepared_list_drop(struct prepared_list *l, const char *id, const char *gen);
+
+CAIRN_MUST_CHECK int spool_after_new(struct mount *m, struct spool *s, struct spool_after **out,
+                                     struct cairn_error *err);
+/* Joins the thread; what is told of later is left for the next mount. NULL is allowed, both. */
+void spool_after_stop(struct spool_after *a);
+void spool_after_free(struct spool_after *a);
+/* (id, gen) was committed: do what follows, some time soon. */
+void spool_after_commit(struct spool_after *a, const char *id, const char *gen);
 
 /* dir is ROOT (name is an id), RECORD, EXPORT or SUBDIR, name not in the spool. All answer req. */
 void spool_remove_committed_file(struct mount *m, struct fuse_req *req, const struct inode *dir,

@@ -383,35 +383,14 @@ static int publish_meta(struct mount *m, const struct cairn_op *op, struct publi
     return e;
 }
 
-/* The kernel knows the spool's export by the name that is the store's now, and as long as it does,
- * what was published takes up room in the spool. The request was answered: this waits for locks
- * that the caller had. */
-static void tell_kernel(struct mount *m, const struct publish *p)
-{
-    char name[EXPORT_NAME_MAX];
-    struct inode *record = inode_record(m, p->id);
-    if (!record)
-        return;
-    export_name(p->gen, name);
-    (void)fuse_lowlevel_notify_inval_entry(m->session, inode_node_id(m, record), name,
-                                           strlen(name));
-    inode_forget(m, record, 1);
-}
-
 static void meta_task(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
 {
     struct publish *p = arg;
     CLEANUP_FD int folder = p->folder;
-    atomic_fetch_add(&m->spool->freeing, 1);
     int e = publish_meta(m, op, p);
-    fuse_reply_err(req, e);
-    if (!e) {
-        tell_kernel(m, p);
-        spool_empty_trash(m->spool);
-    }
-    atomic_fetch_sub(&m->spool->freeing, 1);
     if (!e)
-        spool_prune_stamps(m, op, p->id);
+        spool_after_commit(m->spool->after, p->id, p->gen);
+    fuse_reply_err(req, e);
 }
 
 void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const char *name,
