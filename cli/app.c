@@ -52,6 +52,12 @@ struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3
 
 int app_open(struct app *app, struct cairn_error *err)
 {
+    const char *socket = app_text(app, OPTION_SOCKET);
+    if (socket && (app_flag(app, OPTION_STORE) || app_flag(app, OPTION_STATE)))
+        return app_usage(app, err,
+                         "--socket names a service, which has its own --store and --state");
+    if (socket)
+        return http_client_open(socket, &app->op, &app->service, err);
     struct cairn_s3_config s3;
     struct cairn_config config = app_config(app, &s3);
     struct stat st;

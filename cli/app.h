@@ -3,6 +3,7 @@
 #define CAIRN_CLI_APP_H
 
 #include "cli/config.h"
+#include "cli/http.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/paths.h"
@@ -25,7 +26,8 @@ struct app {
     struct options options;
     struct config config; /* with needs_store, as are the next two */
     struct paths paths;
-    struct cairn_store *store; /* owned; NULL until app_open */
+    struct cairn_store *store;   /* owned; NULL until app_open */
+    struct http_client *service; /* owned; in place of store where --socket is given */
     struct output out;
     struct cairn_cancel *cancel;
     struct cairn_op op;
@@ -43,7 +45,8 @@ bool app_flag(const struct app *app, enum option o);
 struct cairn_config app_config(const struct app *app, struct cairn_s3_config *s3);
 /* The collector's times. */
 struct cairn_gc_config app_gc_config(const struct config *c); /* gc.c */
-/* Open the store into app->store. */
+/* Open the store into app->store, or, for commands that can go through a service, with --socket the
+ * connection to one into app->service. */
 CAIRN_MUST_CHECK int app_open(struct app *app, struct cairn_error *err);
 /* The same for a writer: a default store that is not there is made. */
 CAIRN_MUST_CHECK int app_open_or_init(struct app *app, struct cairn_error *err);

@@ -2,6 +2,7 @@
 #include "base/util.h"
 #include "cli/commands.h"
 #include "cli/record.h"
+#include "cli/remote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,11 +100,38 @@ static int copy_file(struct app *app, struct cairn_record *record, uint64_t file
     return sink_finish(&sink, err);
 }
 
+/* What comes from a service: holes come as zeros. */
+struct remote_sink {
+    struct sink sink;
+    uint8_t *buf; /* PIECE bytes */
+};
+
+static int take_piece(void *ctx, const void *data, size_t len, struct cairn_error *err)
+{
+    struct remote_sink *r = ctx;
+    return util_is_zero(data, len) ? sink_hole(&r->sink, r->buf, len, err)
+                                   : output_bytes(r->sink.out, data, len, err);
+}
+
+static int cat_remote(struct app *app, struct cairn_error *err)
+{
+    CLEANUP_FREE uint8_t *buf = malloc(PIECE);
+    if (!buf)
+        return error_oom(err, "buffer");
+    struct remote_sink r = {.buf = buf};
+    sink_init(&r.sink, &app->out);
+    int rc = remote_cat(app->service, &app->op, app_operand(app, 0), app_operand(app, 1),
+                        take_piece, &r, err);
+    return rc ? rc : sink_finish(&r.sink, err);
+}
+
 int command_cat(struct app *app, struct cairn_error *err)
 {
     const char *path = app_operand(app, 1);
     CLEANUP_RECORD struct cairn_record *record = NULL;
     int rc = app_open(app, err);
+    if (!rc && app->service)
+        return cat_remote(app, err);
     if (!rc)
         rc = cairn_record_open(app->store, &app->op, app_operand(app, 0), &record, err);
     if (rc)

@@ -5,7 +5,8 @@
 
 #include <limits.h>
 
-#define JSON OPTION_BIT(OPTION_JSON)
+#define JSON   OPTION_BIT(OPTION_JSON)
+#define SOCKET OPTION_BIT(OPTION_SOCKET) /* it can go through a service */
 
 const struct command commands[] = {
     {.name = "init",
@@ -32,7 +33,7 @@ const struct command commands[] = {
      .operands = "ID NEW",
      .required = "",
      .summary = "Publish the files of a record again under another id",
-     .options = OPTIONS_STORE | JSON | OPTION_BIT(OPTION_META),
+     .options = OPTIONS_STORE | SOCKET | JSON | OPTION_BIT(OPTION_META),
      .min_operands = 2,
      .max_operands = 2,
      .ids = 2,
@@ -53,7 +54,7 @@ const struct command commands[] = {
      .operands = "ID PATH",
      .required = "",
      .summary = "Write one file of a record to standard output",
-     .options = OPTIONS_STORE,
+     .options = OPTIONS_STORE | SOCKET,
      .min_operands = 2,
      .max_operands = 2,
      .ids = 1,
@@ -64,8 +65,8 @@ const struct command commands[] = {
      .operands = "",
      .required = "",
      .summary = "List the records",
-     .options = OPTIONS_STORE | JSON | OPTION_BIT(OPTION_PREFIX) | OPTION_BIT(OPTION_AFTER) |
-                OPTION_BIT(OPTION_LIMIT),
+     .options = OPTIONS_STORE | SOCKET | JSON | OPTION_BIT(OPTION_PREFIX) |
+                OPTION_BIT(OPTION_AFTER) | OPTION_BIT(OPTION_LIMIT),
      .needs_store = true,
      .streams = true,
      .run = command_ls},
@@ -73,7 +74,7 @@ const struct command commands[] = {
      .operands = "ID",
      .required = "",
      .summary = "Show a record: its files and its meta",
-     .options = OPTIONS_STORE | JSON,
+     .options = OPTIONS_STORE | SOCKET | JSON,
      .min_operands = 1,
      .max_operands = 1,
      .ids = 1,
@@ -84,7 +85,7 @@ const struct command commands[] = {
      .operands = "ID...",
      .required = "",
      .summary = "Delete records; one that is not there is deleted already",
-     .options = OPTIONS_STORE | JSON,
+     .options = OPTIONS_STORE | SOCKET | JSON,
      .min_operands = 1,
      .max_operands = UINT_MAX,
      .ids = UINT_MAX,
@@ -94,7 +95,7 @@ const struct command commands[] = {
      .operands = "ID",
      .required = "",
      .summary = "Keep a record from rm and from retention",
-     .options = OPTIONS_STORE | JSON,
+     .options = OPTIONS_STORE | SOCKET | JSON,
      .min_operands = 1,
      .max_operands = 1,
      .ids = 1,
@@ -104,7 +105,7 @@ const struct command commands[] = {
      .operands = "ID",
      .required = "",
      .summary = "Undo hold",
-     .options = OPTIONS_STORE | JSON,
+     .options = OPTIONS_STORE | SOCKET | JSON,
      .min_operands = 1,
      .max_operands = 1,
      .ids = 1,

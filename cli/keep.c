@@ -1,5 +1,6 @@
 /* rm, hold, release. */
 #include "cli/commands.h"
+#include "cli/remote.h"
 
 static void rm_json(struct output *out, const char *id, bool existed, const struct cairn_error *err)
 {
@@ -32,7 +33,9 @@ static bool exists(struct app *app, const char *id)
     bool found = false;
     struct cairn_error ignored;
     const struct cairn_list_options options = {.prefix = id, .limit = 1};
-    return cairn_list(app->store, &app->op, &options, note_it, &found, &ignored) || found;
+    int rc = app->service ? remote_list(app->service, &app->op, &options, note_it, &found, &ignored)
+                          : cairn_list(app->store, &app->op, &options, note_it, &found, &ignored);
+    return rc || found;
 }
 
 /* Every record is tried, whatever became of the one before; only being told to stop ends it. */
@@ -49,7 +52,8 @@ int command_rm(struct app *app, struct cairn_error *err)
         const char *id = app_operand(app, i);
         struct cairn_error one;
         bool existed = exists(app, id);
-        rc = cairn_delete(app->store, &app->op, id, &one);
+        rc = app->service ? remote_delete(app->service, &app->op, id, &one)
+                          : cairn_delete(app->store, &app->op, id, &one);
         if (app->json)
             rm_json(out, id, existed, rc ? &one : NULL);
         else
@@ -71,7 +75,9 @@ static int set_held(struct app *app, bool held, struct cairn_error *err)
 {
     const char *id = app_operand(app, 0);
     int rc = app_open(app, err);
-    if (!rc)
+    if (!rc && app->service)
+        rc = remote_hold(app->service, &app->op, id, held, err);
+    else if (!rc)
         rc = (held ? cairn_hold : cairn_release)(app->store, &app->op, id, err);
     if (rc)
         return rc;

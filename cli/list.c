@@ -1,6 +1,7 @@
 /* ls. */
 #include "base/util.h"
 #include "cli/commands.h"
+#include "cli/remote.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -128,7 +129,8 @@ int command_ls(struct app *app, struct cairn_error *err)
         jsonw_array(&out->json, NULL);
         out->in_array = true;
     }
-    rc = cairn_list(app->store, &app->op, &options, one_entry, l, err);
+    rc = app->service ? remote_list(app->service, &app->op, &options, one_entry, l, err)
+                      : cairn_list(app->store, &app->op, &options, one_entry, l, err);
     if (!app->json && !l->width)
         print_rows(l, l->n_rows > 0);
     if (!rc && app->json) {

@@ -132,6 +132,7 @@ int main(int argc, char **argv)
     int rc = run(&app, argc, argv, &err);
     int code = finish(&app, rc, &err);
     cairn_close(app.store);
+    http_client_close(app.service);
     signals_stop();
     cairn_cancel_free(app.cancel);
     output_release(&app.out);

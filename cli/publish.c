@@ -1,6 +1,7 @@
 /* publish, fork. */
 #include "base/util.h"
 #include "cli/commands.h"
+#include "cli/remote.h"
 #include "cli/term.h"
 
 #include <inttypes.h>
@@ -90,7 +91,9 @@ int command_fork(struct app *app, struct cairn_error *err)
     int rc = app_meta(app, &storage, &meta, &len, err);
     if (!rc)
         rc = app_open(app, err);
-    if (!rc)
+    if (!rc && app->service)
+        rc = remote_fork(app->service, &app->op, id, new_id, meta, len, gen, err);
+    else if (!rc)
         rc = cairn_fork(app->store, &app->op, id, new_id, meta, len, gen, err);
     if (rc)
         return rc;

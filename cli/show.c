@@ -2,9 +2,24 @@
 #include "base/jval.h"
 #include "cli/commands.h"
 #include "cli/record.h"
+#include "cli/remote.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+/* A record, opened here or shown by a service. */
+struct shown {
+    struct cairn_record *record; /* NULL: files says */
+    const struct cairn_file *files;
+};
+
+static void shown_file(const struct shown *s, uint64_t i, struct cairn_file *out)
+{
+    if (s->record)
+        cairn_record_file(s->record, i, out);
+    else
+        *out = s->files[i];
+}
 
 static void json_meta(struct output *out, const struct cairn_record_info *info)
 {
@@ -16,7 +31,7 @@ static void json_meta(struct output *out, const struct cairn_record_info *info)
         output_json_bytes(out, "meta", info->meta, info->meta_len);
 }
 
-static void print_json(struct output *out, struct cairn_record *record,
+static void print_json(struct output *out, const struct shown *shown,
                        const struct cairn_record_info *info)
 {
     struct jsonw *w = &out->json;
@@ -40,7 +55,7 @@ static void print_json(struct output *out, struct cairn_record *record,
     jsonw_array(w, "files");
     for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {
         struct cairn_file file;
-        cairn_record_file(record, i, &file);
+        shown_file(shown, i, &file);
         jsonw_object(w, NULL);
         output_json_bytes(out, "path", file.path, strlen(file.path));
         jsonw_u64(w, "size", file.size);
@@ -70,7 +85,7 @@ static void print_meta(struct output *out, const struct cairn_record_info *info)
         output_printf(out, "\n");
 }
 
-static void print_text(struct output *out, struct cairn_record *record,
+static void print_text(struct output *out, const struct shown *shown,
                        const struct cairn_record_info *info)
 {
     char created[TEXT_TIME_MAX];
@@ -89,7 +104,7 @@ static void print_text(struct output *out, struct cairn_record *record,
     output_printf(out, "\n%10s  %10s  FILE\n", "SIZE", "DATA");
     for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {
         struct cairn_file file;
-        cairn_record_file(record, i, &file);
+        shown_file(shown, i, &file);
         char size[TEXT_SIZE_MAX], data[TEXT_SIZE_MAX];
         text_size(file.size, size);
         text_size(file.data_bytes, data);
@@ -100,19 +115,36 @@ static void print_text(struct output *out, struct cairn_record *record,
     print_meta(out, info);
 }
 
+static int show(struct app *app, const struct shown *shown, const struct cairn_record_info *info)
+{
+    if (app->json)
+        print_json(&app->out, shown, info);
+    else
+        print_text(&app->out, shown, info);
+    return CAIRN_OK;
+}
+
+static int show_remote(struct app *app, struct cairn_error *err)
+{
+    struct remote_record r;
+    int rc = remote_show(app->service, &app->op, app_operand(app, 0), &r, err);
+    if (!rc)
+        rc = show(app, &(struct shown){.files = r.files}, &r.info);
+    remote_record_release(&r);
+    return rc;
+}
+
 int command_show(struct app *app, struct cairn_error *err)
 {
     CLEANUP_RECORD struct cairn_record *record = NULL;
     int rc = app_open(app, err);
+    if (!rc && app->service)
+        return show_remote(app, err);
     if (!rc)
         rc = cairn_record_open(app->store, &app->op, app_operand(app, 0), &record, err);
     if (rc)
         return rc;
     struct cairn_record_info info;
     cairn_record_info(record, &info);
-    if (app->json)
-        print_json(&app->out, record, &info);
-    else
-        print_text(&app->out, record, &info);
-    return CAIRN_OK;
+    return show(app, &(struct shown){.record = record}, &info);
 }
