@@ -34,13 +34,16 @@ struct spool_after {
 
 static void tell_kernel(struct mount *m, const struct commit_made *c)
 {
-    char name[32];
+    char export[32], digest[32];
     struct inode *record = inode_record(m, c->id);
     if (!record)
         return;
-    snprintf(name, sizeof(name), "export-%s", c->gen);
-    (void)fuse_lowlevel_notify_inval_entry(m->session, inode_node_id(m, record), name,
-                                           strlen(name));
+    snprintf(export, sizeof(export), "export-%s", c->gen);
+    snprintf(digest, sizeof(digest), "digest-%s", c->gen);
+    const char *const names[] = {export, digest, "meta.json"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        (void)fuse_lowlevel_notify_inval_entry(m->session, inode_node_id(m, record), names[i],
+                                               strlen(names[i]));
     inode_forget(m, record, 1);
 }
 

@@ -568,6 +568,45 @@ START_TEST(test_mount_daemon__a_staging_outlives_the_mount)
 }
 END_TEST
 
+/* Descriptors of the mount on files of its spool. */
+static size_t spool_descriptors(void)
+{
+    char folder[64], name[512], target[1024];
+    size_t n = 0;
+    text(folder, sizeof(folder), "/proc/%d/fd", (int)w.node[0].pid);
+    CLEANUP_DIR DIR *dir = opendir(folder);
+    ck_assert_ptr_nonnull(dir);
+    for (const struct dirent *d; (d = readdir(dir));) {
+        text(name, sizeof(name), "%s/%s", folder, d->d_name);
+        ssize_t len = readlink(name, target, sizeof(target) - 1);
+        if (len < 0)
+            continue;
+        target[len] = 0;
+        n += strstr(target, "/mount/tree/") || strstr(target, "/mount/trash/");
+    }
+    return n;
+}
+
+START_TEST(test_mount_daemon__a_commit_leaves_nothing_open)
+{
+    start(1);
+    for (unsigned i = 0; i < 10; i++) {
+        struct image im = IMAGE_SMALL(i);
+        char id[64], meta[64];
+        im.memory = 1 << 20;
+        text(id, sizeof(id), "ck_%016x", i);
+        text(meta, sizeof(meta), "{\"i\":%u}", i);
+        ck_assert_int_eq(daemon_save(root, id, &im, meta, true), 0);
+    }
+    int64_t end = clock_monotonic() + 20 * NS_PER_S;
+    while (spool_descriptors()) {
+        ck_assert_msg(clock_monotonic() < end, "%zu are open", spool_descriptors());
+        usleep(50000);
+    }
+    world_stop(&w);
+}
+END_TEST
+
 /* A file of the spool of node 0, as a mount that was killed may have left it. */
 static void leave(const char *name, const char *bytes)
 {
@@ -633,4 +672,5 @@ TESTING_MAIN(mount_daemon, test_mount_daemon__a_checkpoint_is_saved_listed_resto
              test_mount_daemon__another_node_sees_records_and_no_stagings,
              test_mount_daemon__two_nodes_publish_one_template_and_nobody_sees_half_of_it,
              test_mount_daemon__a_staging_outlives_the_mount,
+             test_mount_daemon__a_commit_leaves_nothing_open,
              test_mount_daemon__what_a_killed_mount_left_is_taken_away_or_kept)
