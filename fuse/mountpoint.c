@@ -236,16 +236,36 @@ int mountpoint_detach(const char *dir, struct cairn_error *err)
     return e == EINVAL ? CAIRN_OK : error_sys(err, e, "detaching %s", dir);
 }
 
-void mountpoint_read_ahead(const char *dir, unsigned kib)
+/* Of kernel-made devices the major number is 0. */
+unsigned mountpoint_number(const char *dir)
 {
     struct stat st;
-    char path[96], text[16];
-    if (stat(dir, &st))
-        return;
-    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev),
-             minor(st.st_dev));
-    int n = snprintf(text, sizeof(text), "%u", kib);
+    return stat(dir, &st) == 0 && major(st.st_dev) == 0 ? minor(st.st_dev) : 0;
+}
+
+static bool write_text(const char *path, const char *text)
+{
     CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, (size_t)n) != n)
+    ssize_t len = (ssize_t)strlen(text);
+    return fd >= 0 && write(fd, text, (size_t)len) == len;
+}
+
+void mountpoint_read_ahead(unsigned number, unsigned kib)
+{
+    char path[96], text[16];
+    snprintf(path, sizeof(path), "/sys/class/bdi/0:%u/read_ahead_kb", number);
+    snprintf(text, sizeof(text), "%u", kib);
+    if (number && !write_text(path, text))
         log_line(LOG_LEVEL_INFO, "mount: read-ahead stays as it is: %s: %s", path, strerror(errno));
+}
+
+void mountpoint_abort(const char *dir, unsigned number)
+{
+    char path[96], type[64];
+    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
+    if (number && write_text(path, "1"))
+        return;
+    /* Where those are not shown: root says so by forcing an unmount, which is busy all the same. */
+    if (geteuid() == 0 && top_mount(dir, type) && strcmp(type, MOUNTPOINT_TYPE) == 0)
+        (void)umount2(dir, MNT_FORCE | UMOUNT_NOFOLLOW);
 }

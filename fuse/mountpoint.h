@@ -24,8 +24,12 @@ CAIRN_MUST_CHECK int mountpoint_unmount(const char *dir, bool *busy, struct cair
 /* Take the name away whoever uses it. */
 CAIRN_MUST_CHECK int mountpoint_detach(const char *dir, struct cairn_error *err);
 
-/* How far the kernel reads ahead on the file system that dir is on. Without the right to say so it
- * stays as it is. */
-void mountpoint_read_ahead(const char *dir, unsigned kib);
+/* The number by which the kernel knows the file system that is mounted on dir; 0: not to be had. */
+unsigned mountpoint_number(const char *dir);
+/* How far the kernel reads ahead on it. Without the right to say so it stays as it is. */
+void mountpoint_read_ahead(unsigned number, unsigned kib);
+/* Cut the users of what is mounted on dir off: every request that waits for an answer fails, and
+ * every later one. Before it is detached. */
+void mountpoint_abort(const char *dir, unsigned number);
 
 #endif

@@ -381,11 +381,11 @@ int mount_stop(struct mount *m, const struct cairn_op *op, struct cairn_error *e
         struct cairn_error detach;
         rc =
             error_set(err, CAIRN_BUSY, EBUSY, "%s was in use: it was detached and cut off", m->dir);
-        if (mountpoint_detach(m->dir, &detach))
-            log_line(LOG_LEVEL_WARNING, "mount: %s", detach.message);
         /* Nobody may wait for an answer any more when there is nobody left to give one: who tells
          * the kernel of something may wait for a lock that such a caller has. */
-        mountpoint_abort(s->number);
+        mountpoint_abort(m->dir, s->number);
+        if (mountpoint_detach(m->dir, &detach))
+            log_line(LOG_LEVEL_WARNING, "mount: %s", detach.message);
     }
     cairn_cancel_fire(m->cancel);
     /* It waits for locks that callers have until their requests are answered: by the workers. */

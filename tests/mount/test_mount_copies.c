@@ -199,6 +199,34 @@ START_TEST(test_copies__outlive_the_mount)
 }
 END_TEST
 
+START_TEST(test_copies__go_on_when_the_mount_is_cut_off)
+{
+    int status;
+    uint8_t byte;
+    begin("always");
+    if (!can_pass_through()) {
+        world_stop(&w);
+        return;
+    }
+    int lazy = ck_sys(open(shown("memory"), O_RDONLY));
+    wait_for_copies(0, 1);
+    poll(NULL, 0, 1100);
+    int direct = ck_sys(open(shown("memory"), O_RDONLY));
+    ck_sys(kill(w.node[0].pid, SIGTERM));
+    ck_sys(waitpid(w.node[0].pid, &status, 0));
+    w.node[0].pid = 0;
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 3); /* it was in use */
+    check(direct);
+    ck_assert_int_eq(pread(lazy, &byte, 1, 20 * MIB), -1);
+    ck_errno(open(shown("memory"), O_RDONLY), ENOENT);
+    close(lazy);
+    close(direct);
+    world_mount(&w, 0);
+    stage_same(stage_path(&w, "memory"), shown("memory"));
+    world_stop(&w);
+}
+END_TEST
+
 START_TEST(test_copies__a_file_opened_by_many_at_once)
 {
     begin("always");
@@ -254,5 +282,6 @@ END_TEST
 
 TESTING_MAIN(mount_copies, test_copies__the_kernel_reads_them_by_itself,
              test_copies__are_made_at_the_second_open, test_copies__never_means_never,
-             test_copies__outlive_the_mount, test_copies__a_file_opened_by_many_at_once,
+             test_copies__outlive_the_mount, test_copies__go_on_when_the_mount_is_cut_off,
+             test_copies__a_file_opened_by_many_at_once,
              test_copies__one_of_another_size_is_not_believed)
