@@ -17,6 +17,9 @@
  * its file system's clock: what is in it is not remembered. */
 #define SETTLED_NS (10 * NS_PER_S)
 
+/* So many records of a directory are read as fast as the memory of many more is. */
+#define FEW 1000
+
 struct export
 {
     char gen[GEN_TEXT];
@@ -43,6 +46,7 @@ struct slot {
 struct lister {
     struct cairn_store *s;
     const struct cairn_op *op;
+    struct heads *heads;  /* borrowed; NULL: not worth it */
     uint32_t listing;     /* of heads */
     int64_t began_ns;     /* realtime */
     atomic_bool quit;     /* nobody waits for what readers have not begun */
@@ -121,8 +125,8 @@ static bool stamp(const struct slot *c, const char *gen, uint8_t out[XXH3_LEN])
 static bool known(struct slot *c)
 {
     uint8_t now[XXH3_LEN];
-    return heads_find(c->l->s->heads, c->l->listing, c->id, &c->head) &&
-           stamp(c, c->head.gen, now) && memcmp(now, c->head.stamp, XXH3_LEN) == 0;
+    return heads_find(c->l->heads, c->l->listing, c->id, &c->head) && stamp(c, c->head.gen, now) &&
+           memcmp(now, c->head.stamp, XXH3_LEN) == 0;
 }
 
 /* What was read is remembered under the stamp of what was listed before, if it is of that. */
@@ -133,7 +137,7 @@ static void remember(struct slot *c, const struct backend_stat *meta_st)
                     ? l->began_ns - c->folder.mtime_ns >= SETTLED_NS
                     : meta_st->size == c->meta.size && strcmp(meta_st->etag, c->meta.etag) == 0;
     if (same && stamp(c, c->head.gen, c->head.stamp))
-        heads_put(l->s->heads, l->listing, &c->head);
+        heads_put(l->heads, l->listing, &c->head);
 }
 
 static void read_slot(struct slot *c)
@@ -359,10 +363,12 @@ int lister_run(struct cairn_store *s, const struct cairn_op *op, const char *pre
         return error_oom(err, "listing");
     for (size_t i = 0; i < l.ring_n; i++)
         l.ring[i].l = &l;
-    l.listing = heads_begin(s->heads);
+    if (!s->backend->ops->open_fd || limit > FEW)
+        l.heads = s->heads;
+    l.listing = heads_begin(l.heads);
     int rc = run(&l, prefix, after, err);
     bool all = !rc && !l.stopped && !(prefix && *prefix) && !(after && *after);
     release(&l);
-    heads_end(s->heads, l.listing, all);
+    heads_end(l.heads, l.listing, all);
     return rc;
 }
