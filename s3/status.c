@@ -120,7 +120,8 @@ static const struct curl_row {
     int error_class, sys_errno;
     unsigned hints;
 } curls[] = {
-    ROW(CURLE_UNSUPPORTED_PROTOCOL, CAIRN_PERMANENT, 0),
+    /* What does not begin like an answer: bytes left over from the one before it, say. */
+    ROW(CURLE_UNSUPPORTED_PROTOCOL, CAIRN_TRANSIENT, EIO),
     ROW(CURLE_FAILED_INIT, CAIRN_INTERNAL, 0),
     ROW(CURLE_URL_MALFORMAT, CAIRN_PERMANENT, EINVAL),
     ROW(CURLE_COULDNT_RESOLVE_PROXY, CAIRN_TRANSIENT, EAGAIN),
