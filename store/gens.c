@@ -16,6 +16,22 @@ static void read_boot(char out[GENS_BOOT])
     out[strcspn(out, "\n")] = 0;
 }
 
+/* It is there but the first time. */
+static int open_folder(struct gens *g, struct cairn_error *err)
+{
+    for (int tries = 0;; tries++) {
+        g->fd = open(g->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int e = errno;
+        if (g->fd >= 0)
+            return CAIRN_OK;
+        if (e != ENOENT || tries)
+            return error_sys(err, e, "opening %s", g->path);
+        int rc = store_make_folders(g->path, err);
+        if (rc)
+            return rc;
+    }
+}
+
 int gens_open(const char *state, const uint8_t *secret, struct gens **out, struct cairn_error *err)
 {
     struct gens *g = calloc(1, sizeof(*g));
@@ -31,12 +47,7 @@ int gens_open(const char *state, const uint8_t *secret, struct gens **out, struc
         rc = error_oom(err, "path");
     }
     if (!rc)
-        rc = store_make_folders(g->path, err);
-    if (!rc) {
-        g->fd = open(g->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int e = errno;
-        rc = g->fd < 0 ? error_sys(err, e, "opening %s", g->path) : CAIRN_OK;
-    }
+        rc = open_folder(g, err);
     if (rc) {
         gens_free(g);
         return rc;

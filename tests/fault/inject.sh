@@ -114,7 +114,7 @@ for name in publish fork rm fetch ls verify; do
     echo "$name: $((passed + failed - before)) places"
 done
 # Threads differ from run to run, so a few places may not be reached; many would mean that this test
-# refuses nothing.
+# refuses nothing. Much of what a command opens first (index, cache, local copies) it can do without.
 if [ $((missed * 10)) -gt $((passed + failed)) ]; then fail "$missed places were never reached"; fi
-if [ $((refused * 3)) -lt $((passed + failed)) ]; then fail "only $refused commands failed"; fi
+if [ $((refused * 4)) -lt $((passed + failed)) ]; then fail "only $refused commands failed"; fi
 finish
