@@ -64,6 +64,9 @@ struct cache_item {
 void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
                   size_t n);
 
+/* Its disk failed: nothing is added for a while. */
+bool cache_paused(struct cache *c);
+
 /* What is there of this pack, now and later, stays until as many cache_unpin. Pins of any process
  * count; they end with it. False: nothing of the pack is there, or it cannot be pinned. */
 bool cache_pin(struct cache *c, const uint8_t pack[PACK_ID_LEN]);

@@ -10,11 +10,14 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define MAGIC       "CAIRNCA1"
-#define CHECK_LEN   8
-#define READ_LEN    4096u
-#define LOCK_TRIES  100
-#define LOCK_TRY_NS 1000000
+#define MAGIC     "CAIRNCA1"
+#define CHECK_LEN 8
+#define READ_LEN  4096u
+/* It is held for some microseconds. */
+#define LOCK_TRIES       120
+#define LOCK_TRIES_SHORT 20
+#define LOCK_SHORT_NS    50000
+#define LOCK_LONG_NS     1000000
 
 /* Bytes of the file that are locked in its stead; no lock keeps anybody from reading or writing. */
 #define LOCK_APPEND 0
@@ -210,7 +213,9 @@ bool cache_file_lock(int fd)
             return true;
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return false;
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_TRY_NS}, NULL);
+        nanosleep(
+            &(struct timespec){.tv_nsec = i < LOCK_TRIES_SHORT ? LOCK_SHORT_NS : LOCK_LONG_NS},
+            NULL);
     }
     return false;
 }

@@ -268,7 +268,8 @@ struct fresh {
 static void flush_locked(struct fills *f, struct group *g, struct fill_hold *hold,
                          struct fresh *fresh)
 {
-    struct fill *fill = g->n && start_thread_locked(f) ? fill_new(g->wants, g->n) : NULL;
+    struct fill *fill =
+        g->n && (f->n_threads || start_thread_locked(f)) ? fill_new(g->wants, g->n) : NULL;
     g->n = 0;
     if (!fill)
         return;

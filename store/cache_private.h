@@ -59,7 +59,6 @@ void cache_path(const struct cache *c, const uint8_t pack[PACK_ID_LEN], char out
 
 /* Something of the cache's disk failed: add nothing for a while. */
 void cache_failed(struct cache *c, const struct cairn_error *why);
-bool cache_paused(struct cache *c);
 
 /* ---- Open packs ------------------------------------------------------------------------------ */
 

@@ -417,7 +417,7 @@ int cairn_record_fetch(struct cairn_record *r, const struct cairn_op *op, const 
         rc = tree_aside_begin(&f.aside, target, err);
     if (!rc && r->store->fills) {
         f.keeps = fetch_cache_keeps(r->store, info);
-        atomic_store(&f.clones, fetch_cache_is_near(r->store, f.aside.fd));
+        atomic_store(&f.clones, fetch_cache_is_near(r->store, info, f.aside.fd));
     }
     if (!rc)
         rc = run(&f);

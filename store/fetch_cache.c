@@ -12,20 +12,25 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info)
+static bool has_room(struct cairn_store *s, const struct manifest_info *info)
 {
     struct budget_stats st;
-    if (!s->fills || !s->cache || !info->parent_id[0])
+    if (!s->fills || !s->cache)
         return false;
     budget_stats(s->budget, &st);
     return info->data_bytes <= st.limit / 2;
 }
 
-bool fetch_cache_is_near(const struct cairn_store *s, int folder)
+bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info)
+{
+    return info->parent_id[0] && has_room(s, info);
+}
+
+bool fetch_cache_is_near(struct cairn_store *s, const struct manifest_info *info, int folder)
 {
     struct stat here, there;
     CLEANUP_FREE char *path = NULL;
-    if (!s->fills || !s->cache)
+    if (!has_room(s, info))
         return false;
     if (asprintf(&path, "%s/cache", s->state) < 0) {
         path = NULL;

@@ -31,8 +31,9 @@ struct fetch_piece {
  * a record with a parent shares most of its chunks with the parent and its other children, and the
  * next of them finds those here. Not if it would fill the cache to more than half. */
 bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info);
-/* A folder on the file system of the cache: there is a chance that it can share bytes with it. */
-bool fetch_cache_is_near(const struct cairn_store *s, int folder);
+/* A folder on the file system of the cache: there is a chance that it can share bytes with it. The
+ * same bound. */
+bool fetch_cache_is_near(struct cairn_store *s, const struct manifest_info *info, int folder);
 
 /* With keeps: all of the piece is taken, or this fails (errors as chunk_read). Else: what is in the
  * cache is taken. Shared means that the file has it already, plain that it is in plain. */

@@ -204,7 +204,7 @@ static void read_ahead(struct map *map, uint64_t first, uint64_t last)
 {
     struct cairn_record *r = map->r;
     uint64_t from, n, end = (map->file.size + map->chunk_size - 1) / map->chunk_size;
-    if (!map->s->fills || !map->s->cache)
+    if (!map->s->fills || !map->s->cache || cache_paused(map->s->cache))
         return;
     pthread_mutex_lock(&r->ahead_lock);
     record_ahead_step(&r->ahead, map->number, map->chunk_size, first, last, &from, &n);
@@ -394,7 +394,7 @@ int record_prefetch(struct cairn_record *r, const struct cairn_op *op, uint64_t 
     ERROR_OR_LOCAL(err);
     struct map map;
     int rc = begin_map(&map, r, op, i, offset, &len, err);
-    if (rc || !len || !map.s->fills || !map.s->cache)
+    if (rc || !len || !map.s->fills || !map.s->cache || cache_paused(map.s->cache))
         return rc;
     uint64_t first = offset / map.chunk_size;
     uint64_t end = (offset + len + map.chunk_size - 1) / map.chunk_size;
