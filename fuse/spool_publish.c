@@ -3,6 +3,7 @@
  * everything here can be done again by the same call, also by the next mount after a crash. */
 #define FUSE_USE_VERSION 314
 #include "base/log.h"
+#include "base/step.h"
 #include "base/util.h"
 #include "fuse/records.h"
 #include "fuse/spool.h"
@@ -232,6 +233,7 @@ static int publish_export(struct mount *m, const struct cairn_op *op, const stru
         e = errno;
     if (e)
         return e;
+    STEP("mount.export-moved");
     put(s->prepared, util_steal(&item));
     hidden_drop(s->hidden, p->id, target);
     spool_drop_stamp(s, p->id, target);
@@ -378,8 +380,10 @@ static int publish_meta(struct mount *m, const struct cairn_op *op, struct publi
     e = read_digest(p, record, digest, &has_digest);
     if (!e)
         e = commit(m, op, p, &meta, export, has_digest ? digest : NULL);
+    STEP("mount.committed");
     if (!e)
         clean(m, p, record);
+    STEP("mount.cleaned");
     return e;
 }
 

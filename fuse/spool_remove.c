@@ -11,6 +11,7 @@
  *   rmdir <id>                       whatever is left goes */
 #define FUSE_USE_VERSION 314
 #include "base/log.h"
+#include "base/step.h"
 #include "base/util.h"
 #include "fuse/committed.h"
 #include "fuse/records.h"
@@ -98,6 +99,7 @@ static int remove_generation(struct mount *m, const struct cairn_op *op, const s
     bool committed = !rc && strcmp(gen, r->gen) == 0;
     rc = committed ? cairn_delete(m->store, op, r->id, err)
                    : staged_remove_generation(m->store, op, r->id, r->gen, err);
+    STEP("mount.removed");
     if (!rc && committed)
         leave_meta(m, r->id, &meta);
     return rc;

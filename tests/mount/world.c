@@ -13,7 +13,7 @@
 
 static struct world *live; /* what the end of the test's process takes down */
 static pid_t live_pid;
-static const char *live_materialise;
+static const char *live_materialise, *live_step;
 static struct cairn_error err;
 
 long sys_ok(long rc, const char *what)
@@ -135,6 +135,8 @@ static int spawn(struct world *w, size_t node)
         if (getppid() != parent)
             _exit(1);
         dup2(ends[1], STDOUT_FILENO);
+        if (live_step)
+            setenv("CAIRN_STEP_KILL", live_step, 1);
         const char *materialise = live_materialise ? live_materialise : "never";
         execl(MOUNT_SERVE, MOUNT_SERVE, w->store, n->state, n->dir, materialise, (char *)NULL);
         _exit(127);
@@ -191,6 +193,22 @@ void world_kill(struct world *w, size_t node)
     struct world_node *n = &w->node[node];
     ck_sys(kill(n->pid, SIGKILL));
     ck_sys(waitpid(n->pid, NULL, 0));
+    n->pid = 0;
+}
+
+void world_kill_at(const char *step)
+{
+    live_step = step;
+}
+
+void world_died(struct world *w, size_t node)
+{
+    struct world_node *n = &w->node[node];
+    int64_t end = clock_monotonic() + 30 * NS_PER_S;
+    while (ck_sys(waitpid(n->pid, NULL, WNOHANG)) == 0) {
+        ck_assert_msg(clock_monotonic() < end, "the mount lives on");
+        usleep(10000);
+    }
     n->pid = 0;
 }
 

@@ -37,6 +37,10 @@ void world_mount(struct world *w, size_t node);
 int world_mount_fails(struct world *w, size_t node);
 void world_unmount(struct world *w, size_t node);
 void world_kill(struct world *w, size_t node); /* SIGKILL; the mount is dead */
+/* Mounts made from now on kill themselves at a step ("NAME:N", base/step.h; NULL: they do not). */
+void world_kill_at(const char *step);
+/* Until the mount has died by itself. */
+void world_died(struct world *w, size_t node);
 /* The root of a mount, or a path in it. One of eight static texts. */
 const char *world_path(const struct world *w, size_t node, const char *path);
 
