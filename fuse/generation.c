@@ -7,14 +7,16 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Unused ones that are kept at hand, and how long: what is open is held from the collectors. */
-#define KEEP_MAX    64
-#define KEEP_MAX_NS (60 * NS_PER_S)
+/* Unused ones that are kept at hand, bytes of their manifests, and how long: what is open is held
+ * from the collectors. */
+#define KEEP_MAX       64
+#define KEEP_MAX_BYTES ((size_t)128 * 1024 * 1024)
+#define KEEP_MAX_NS    (60 * NS_PER_S)
 
 struct generations {
     pthread_mutex_t lock;
-    struct generation *all; /* guarded by lock, as is all below; most recently made first */
-    size_t unused;
+    struct generation *all;      /* guarded by lock, as is all below; most recently made first */
+    size_t unused, unused_bytes; /* of those that can be found */
 };
 
 int generations_new(struct generations **out, struct cairn_error *err)
@@ -58,10 +60,24 @@ static struct generation *find_locked(struct generations *t, const char *id, con
     return NULL;
 }
 
+static void count_unused_locked(struct generations *t, const struct generation *g, bool one_more)
+{
+    t->unused += one_more ? 1 : (size_t)-1;
+    t->unused_bytes += one_more ? g->bytes : -g->bytes;
+}
+
+/* Not to be found any more. */
+static void retire_locked(struct generations *t, struct generation *g)
+{
+    if (!g->stale && !g->refs)
+        count_unused_locked(t, g, false);
+    g->stale = true;
+}
+
 static void take_locked(struct generations *t, struct generation *g)
 {
     if (!g->refs++ && !g->stale)
-        t->unused--;
+        count_unused_locked(t, g, false);
     g->used_ns = clock_monotonic();
 }
 
@@ -87,7 +103,7 @@ static void trim_locked(struct generations *t, struct generation **out)
         g->next = *out;
         *out = g;
     }
-    while (t->unused > KEEP_MAX) {
+    while (t->unused > KEEP_MAX || t->unused_bytes > KEEP_MAX_BYTES) {
         struct generation *oldest = NULL;
         for (struct generation *g = t->all; g; g = g->next)
             if (!g->refs && (!oldest || g->used_ns < oldest->used_ns))
@@ -95,7 +111,7 @@ static void trim_locked(struct generations *t, struct generation **out)
         if (!oldest)
             break;
         unlink_locked(t, oldest);
-        t->unused--;
+        count_unused_locked(t, oldest, false);
         oldest->next = *out;
         *out = oldest;
     }
@@ -128,6 +144,7 @@ static int load(struct mount *m, const struct cairn_op *op, const char *id, cons
     cairn_record_info(g->record, &info);
     memcpy(g->digest, info.digest, strlen(info.digest) + 1);
     g->created_ns = info.created_ns;
+    (void)manifest_bytes(atomic_load(&g->record->manifest), &g->bytes);
     *out = g;
     return CAIRN_OK;
 }
@@ -154,14 +171,12 @@ int generation_get(struct mount *m, const struct cairn_op *op, const char *id, c
     if (!g) {
         /* One that was kept too long may still be there under this name. */
         for (struct generation *old = t->all; old; old = old->next)
-            if (!old->stale && strcmp(old->gen, gen) == 0 && strcmp(old->id, id) == 0) {
-                old->stale = true;
-                t->unused -= !old->refs;
-            }
+            if (strcmp(old->gen, gen) == 0 && strcmp(old->id, id) == 0)
+                retire_locked(t, old);
         g = fresh;
         g->next = t->all;
         t->all = g;
-        t->unused++;
+        count_unused_locked(t, g, true);
         fresh = NULL;
     }
     take_locked(t, g);
@@ -190,7 +205,7 @@ void generation_put(struct mount *m, struct generation *g)
     pthread_mutex_lock(&t->lock);
     g->used_ns = clock_monotonic();
     if (!--g->refs && !g->stale)
-        t->unused++;
+        count_unused_locked(t, g, true);
     trim_locked(t, &spare);
     pthread_mutex_unlock(&t->lock);
     free_list(spare);
@@ -202,10 +217,8 @@ void generations_forget(struct mount *m, const char *id)
     struct generation *spare = NULL;
     pthread_mutex_lock(&t->lock);
     for (struct generation *g = t->all; g; g = g->next)
-        if (!g->stale && strcmp(g->id, id) == 0) {
-            g->stale = true;
-            t->unused -= !g->refs;
-        }
+        if (strcmp(g->id, id) == 0)
+            retire_locked(t, g);
     trim_locked(t, &spare);
     pthread_mutex_unlock(&t->lock);
     free_list(spare);
@@ -218,10 +231,8 @@ void generations_tidy(struct mount *m)
     int64_t now = clock_monotonic();
     pthread_mutex_lock(&t->lock);
     for (struct generation *g = t->all; g; g = g->next)
-        if (!g->refs && !g->stale && now - g->used_ns >= KEEP_MAX_NS) {
-            g->stale = true;
-            t->unused--;
-        }
+        if (!g->refs && now - g->used_ns >= KEEP_MAX_NS)
+            retire_locked(t, g);
     trim_locked(t, &spare);
     pthread_mutex_unlock(&t->lock);
     free_list(spare);

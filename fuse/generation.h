@@ -13,6 +13,7 @@ struct generation {
     char digest[CAIRN_DIGEST_TEXT]; /* "" without one */
     int64_t created_ns;             /* as its publisher said */
     int64_t used_ns;                /* CLOCK_MONOTONIC */
+    size_t bytes;                   /* of its manifest */
     unsigned refs;
     bool stale; /* not to be found any more */
     struct generation *next;

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/step.h"
 #include "base/util.h"
-#include "store/record.h"
+#include "store/record_map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +16,9 @@
 #define TMP       ".tmp-"
 #define TMP_TEXT  (sizeof(TMP) + 32)
 #define PIECE     ((size_t)1024 * 1024)
+/* Mapped at a time. */
+#define STEP_LEN  ((uint64_t)4 * 1024 * 1024)
+#define SPANS_MAX 64
 
 struct copies {
     int folder; /* owned */
@@ -168,31 +171,81 @@ int copies_probe(const struct copies *c)
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
+/* Where they share blocks, file systems do so here. False: not between these two files. */
+static bool copy_in_kernel(const struct record_span *span, int fd, uint64_t to)
+{
+    off_t from = (off_t)span->offset, at = (off_t)to;
+    uint64_t left = span->len;
+    while (left) {
+        ssize_t n = copy_file_range(span->fd, &from, fd, &at, left, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        left -= (uint64_t)n;
+    }
+    return true;
+}
+
+static int copy_span(struct cairn_store *s, const struct record_span *span, int fd, uint64_t to,
+                     uint8_t *buf, struct cairn_error *err)
+{
+    if (span->fd >= 0 && copy_in_kernel(span, fd, to))
+        return CAIRN_OK;
+    for (uint64_t done = 0, n; done < span->len && (span->fd >= 0 || span->data); done += n) {
+        const uint8_t *bytes = (const uint8_t *)span->data + done;
+        n = span->len - done < PIECE ? span->len - done : PIECE;
+        if (span->fd >= 0) {
+            ssize_t got = util_pread_full(span->fd, buf, n, span->offset + done);
+            int e = errno;
+            if (got < 0)
+                return error_sys(err, e, "reading what a file is copied from");
+            if ((uint64_t)got < n) {
+                record_span_doubt(s, span);
+                return error_set(err, CAIRN_TRANSIENT, EIO, "a local copy was cut");
+            }
+            bytes = buf;
+        }
+        if (!util_is_zero(bytes, n) && util_pwrite_full(fd, bytes, n, to + done) < 0) {
+            int e = errno;
+            return error_sys(err, e, "writing the copy of a file");
+        }
+    }
+    return CAIRN_OK;
+}
+
 static int fill(struct cairn_record *r, uint32_t i, uint64_t size, int fd,
                 const struct cairn_op *op, struct cairn_error *err)
 {
+    struct record_span spans[SPANS_MAX];
     CLEANUP_FREE uint8_t *buf = malloc(PIECE);
     if (!buf)
         return error_oom(err, "copying a file");
-    if (ftruncate(fd, (off_t)size))
-        return error_sys(err, errno, "copying a file");
+    if (ftruncate(fd, (off_t)size)) {
+        int e = errno;
+        return error_sys(err, e, "copying a file");
+    }
     for (uint64_t at = cairn_record_seek(r, i, 0, false); at < size;) {
-        uint64_t end = cairn_record_seek(r, i, at, true);
-        for (; at < end;) {
-            size_t n = end - at < PIECE ? (size_t)(end - at) : PIECE, got;
-            int rc = cairn_record_pread(r, op, i, buf, n, at, &got, err);
-            if (rc)
-                return rc;
-            if (got != n)
-                return error_set(err, CAIRN_CORRUPT, EIO, "a file ends before its size");
-            if (!util_is_zero(buf, n) && util_pwrite_full(fd, buf, n, at) < 0)
-                return error_sys(err, errno, "writing the copy of a file");
-            at += n;
+        size_t n;
+        uint64_t len = size - at < STEP_LEN ? size - at : STEP_LEN;
+        int rc = record_map(r, op, i, at, len, spans, SPANS_MAX, &n, err);
+        if (rc)
+            return rc;
+        for (size_t k = 0; !rc && k < n; k++) {
+            rc = copy_span(r->store, &spans[k], fd, at, buf, err);
+            at += spans[k].len;
         }
+        record_spans_release(r->store, spans, n);
+        if (!rc && !n)
+            rc = error_set(err, CAIRN_CORRUPT, EIO, "a file ends before its size");
+        if (rc)
+            return rc;
         at = cairn_record_seek(r, i, at, false);
     }
-    if (fdatasync(fd))
-        return error_sys(err, errno, "syncing the copy of a file");
+    if (fdatasync(fd)) {
+        int e = errno;
+        return error_sys(err, e, "syncing the copy of a file");
+    }
     return CAIRN_OK;
 }
 
