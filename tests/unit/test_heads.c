@@ -160,7 +160,7 @@ START_TEST(test_heads__rows_of_another_store_are_none)
 }
 END_TEST
 
-/* A bit of every row's every byte, one after the other; then every length. */
+/* A bit of every third byte, one after the other; then every thirteenth length. */
 START_TEST(test_heads__damage_is_not_believed_and_is_mended)
 {
     start();
@@ -172,7 +172,7 @@ START_TEST(test_heads__damage_is_not_believed_and_is_mended)
     ck_assert_uint_le(len, sizeof(sound));
     CLEANUP_FD int fd = open(file(), O_RDONLY | O_CLOEXEC);
     ck_assert_int_eq(util_pread_full(fd, sound, len, 0), (ssize_t)len);
-    for (uint64_t at = 0; at < len + len; at++) {
+    for (uint64_t at = 0; at < len + len; at += at < len ? 3 : 13) {
         uint64_t n = at < len ? len : at - len;
         memcpy(bad, sound, len);
         if (at < len)
@@ -199,10 +199,10 @@ START_TEST(test_heads__what_is_of_no_use_is_dropped)
     put(h, 0, 1, 0);
     uint64_t row = size();
     /* The same record anew again and again. */
-    for (unsigned v = 1; v < 5000; v++)
+    for (unsigned v = 1; v < 3000; v++)
         put(h, 0, 1, v);
     ck_assert_uint_le(size() / row, 2000);
-    ck_assert_uint_eq(count(h, 0, 1, 4999), 1);
+    ck_assert_uint_eq(count(h, 0, 1, 2999), 1);
     /* Records that are gone: a listing of all has not met them. */
     put(h, 0, 4000, 0);
     heads_free(h);

@@ -353,7 +353,11 @@ START_TEST(test_s3_backend__deletes_go_in_batches_and_each_key_is_answered_for)
 {
     struct cairn_error err;
     bool failed[2500];
-    store_start(S3_SIGNATURE_V4);
+    /* A thousand keys may take the server its time, on a busy machine: that is no silence. */
+    server_start();
+    struct s3_config patient = store_config();
+    patient.stall_ns = patient.answer_ns = 30 * NS_PER_S;
+    store_open(&patient);
     plant_many("d/", 2500);
     ck_ok(remove_many("d/", 2500, failed, &err));
     ck_assert_uint_eq(s3fs_count(fs), 0);
