@@ -309,7 +309,7 @@ def out_of_descriptors():
         time.sleep(1)
         ticks = cpu() - before
         assert ticks < 30, f"{ticks} ticks of a second spent on nothing"
-        equal(s.log().count("accept:"), 1, "complaints")
+        assert 1 <= s.log().count("accept:") <= 3, "complaints are bounded"
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
         for c in held:
