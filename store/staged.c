@@ -190,6 +190,7 @@ static int ingest(struct staged *p, const struct pack_set *bad, const struct man
     return rc;
 }
 
+/* Its packs are looked at by the commit. */
 static int make_manifest(struct staged *p, const struct pack_set *bad, struct manifest **out)
 {
     size_t n = p->files.n + 1;
@@ -203,27 +204,6 @@ static int make_manifest(struct staged *p, const struct pack_set *bad, struct ma
         background_put(held[i]);
     STEP("staged.ingested");
     return rc;
-}
-
-/* Until all packs of it are open; the check that counts is that of the commit. */
-static int make_usable_manifest(struct staged *p, struct manifest **out)
-{
-    CLEANUP_PACK_SET struct pack_set bad = {0};
-    for (int round = 0; round < COMMIT_ROUNDS_MAX; round++) {
-        CLEANUP_MANIFEST struct manifest *m = NULL;
-        size_t before = bad.n;
-        int rc = make_manifest(p, &bad, &m);
-        if (!rc)
-            rc = commit_check_packs(p->s, p->op, m, &bad, p->err);
-        if (rc)
-            return rc;
-        if (bad.n == before) {
-            *out = util_steal(&m);
-            return CAIRN_OK;
-        }
-        commit_forget_packs(p->s, &bad);
-    }
-    return commit_gave_up(p->err);
 }
 
 /* ---- Prepare --------------------------------------------------------------------------------- */
@@ -272,7 +252,7 @@ static int prepare(struct staged *p, struct staged_prepared **out)
         return rc;
     unlock(p);
     CLEANUP_MANIFEST struct manifest *m = NULL;
-    rc = make_usable_manifest(p, &m);
+    rc = make_manifest(p, &(struct pack_set){0}, &m);
     if (!rc)
         rc = lock(p);
     if (rc)
@@ -396,7 +376,7 @@ static int commit_locked(struct staged *p, const struct staged_commit *c)
     const struct manifest *m = usable_manifest(p, c);
     int rc = CAIRN_OK;
     if (!m) {
-        rc = p->from->from ? make_usable_manifest(p, &own)
+        rc = p->from->from ? make_manifest(p, &(struct pack_set){0}, &own)
                            : store_load_manifest(p->s, p->op, p->id, p->gen, &own, p->err);
         m = own;
     }
