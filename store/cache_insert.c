@@ -4,6 +4,7 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,6 +81,21 @@ static size_t places_needed(const struct insert *in)
     return n;
 }
 
+/* Make the file as long as the new places want it. XFS gives writes that make a file longer more
+ * blocks than they need, which stay when others write behind them. Other than ftruncate this never
+ * makes it shorter. A file system that cannot do it does not need it. */
+static int lengthen(const struct insert *in, int fd, uint32_t place, uint32_t len,
+                    struct cairn_error *err)
+{
+    struct cache_file file = cache_file_of(in->c, in->p->id);
+    uint64_t last = cache_file_at(&file, place) + on_disk(len) - 4096;
+    if (fallocate(fd, 0, (off_t)last, 4096) == 0 ||
+        (errno != ENOSPC && errno != EDQUOT && errno != EIO && errno != EFBIG))
+        return CAIRN_OK;
+    int e = errno;
+    return error_sys(err, e, "making room in the cache");
+}
+
 static int append(struct insert *in, int fd, uint32_t end, struct cairn_error *err)
 {
     size_t n = places_needed(in), used = 0;
@@ -95,6 +111,7 @@ static int append(struct insert *in, int fd, uint32_t end, struct cairn_error *e
     int rc = cache_file_append(&file, fd, end, records, (uint32_t)n, err);
     if (rc)
         return rc;
+    rc = lengthen(in, fd, end + (uint32_t)n - 1, records[n - 1].plain_len, err);
     used = 0;
     pthread_mutex_lock(&in->c->lock);
     for (size_t i = 0; i < in->n; i++) {
@@ -112,7 +129,7 @@ static int append(struct insert *in, int fd, uint32_t end, struct cairn_error *e
     if (in->p->end < end + n)
         in->p->end = end + (uint32_t)n;
     pthread_mutex_unlock(&in->c->lock);
-    return CAIRN_OK;
+    return rc;
 }
 
 /* Give every chunk that is to be written a place. Stale: the file is no longer the one at its path,
