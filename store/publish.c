@@ -25,6 +25,7 @@ struct publish {
     struct buf own_meta; /* where the caller gave none */
     struct current current;
     struct manifest *parent; /* of opt->parent; NULL: not given */
+    bool hinted;             /* parent is what this host remembers of it */
     struct commit commit;
     char gen[GEN_TEXT];
 };
@@ -145,9 +146,29 @@ static int load_parent(struct publish *p)
     int rc = id_check(p->opt->parent, p->err);
     if (!rc)
         p->parent = parents_find(p->s, p->opt->parent);
+    p->hinted = p->parent != NULL;
     if (!rc && !p->parent)
         rc = store_load(p->s, p->op, p->opt->parent, &meta, gen, &p->parent, p->err);
     return rc ? error_wrap(p->err, "parent") : CAIRN_OK;
+}
+
+/* A pack that the remembered parent names is closed or gone: a collector may have moved its chunks,
+ * and its manifest tells where to. A parent that is gone helps no more. */
+static int load_parent_anew(struct publish *p)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char gen[GEN_TEXT];
+    struct cairn_error e;
+    if (!p->hinted)
+        return CAIRN_OK;
+    manifest_free(p->parent);
+    p->parent = NULL;
+    p->hinted = false;
+    parents_drop(p->s, p->opt->parent);
+    int rc = store_load(p->s, p->op, p->opt->parent, &meta, gen, &p->parent, &e);
+    if (rc && rc != CAIRN_NOT_FOUND)
+        return error_set(p->err, rc, e.sys_errno, "parent: %s", e.message);
+    return CAIRN_OK;
 }
 
 static int publish_round(struct publish *p, struct pack_set *bad, bool *again)
@@ -200,6 +221,8 @@ static int publish_new(struct publish *p)
         rc = publish_round(p, &bad, &again);
         if (again)
             commit_forget_packs(p->s, &bad);
+        if (!rc && again)
+            rc = load_parent_anew(p);
     }
     if (!rc && again)
         rc = commit_gave_up(p->err);

@@ -2,8 +2,10 @@
  * linker (see meson.build). */
 #include "base/clock.h"
 #include "store/commit.h"
+#include "store/relocate.h"
 #include "tests/lib/kit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct cairn_error err;
@@ -212,10 +214,46 @@ START_TEST(test_commit__packs_are_asked_for_once)
     ck_assert_uint_eq(stats, 1);
     ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_LIST), 2);
     kit_same(&k, CK_B, "one");
+    /* The parent was not asked for either: format.json is not read again, and its meta not at all.
+     */
+    ck_assert_uint_eq(backend_fault_calls(k.s->backend, FAULT_GET), 1);
     /* So is a removed record's tombstone, which a listing shows, and only if there is one. */
     ck_ok(cairn_delete(k.s, NULL, CK_A, &err));
     ck_ok(kit_publish(&k, CK_A, "one", "3", NULL, &err));
     ck_assert_uint_eq(kit_objects(&k, LAYOUT_TOMB), 0);
+    kit_stop(&k);
+}
+END_TEST
+
+/* A collector has moved the parent's chunks since this host published it. */
+START_TEST(test_commit__a_parent_that_was_moved_is_followed)
+{
+    kit_start(&k, &(struct kit_options){.mem = true});
+    kit_fill(&k, "one", "memory", 2000000, 0, 9);
+    ck_ok(kit_publish(&k, CK_A, "one", "1", NULL, &err));
+    char pack[KEY_MAX], closed[KEY_MAX], key[KEY_MAX];
+    snprintf(pack, sizeof(pack), "%s", kit_first(&k, LAYOUT_PACKS));
+    /* The same chunks in another pack, and the manifest that names it. */
+    CLEANUP_PACK_SET struct pack_set old = {0};
+    struct manifest *m = NULL, *moved = NULL;
+    char gen[GEN_TEXT];
+    size_t len;
+    ck_ok(gen_of_meta("1", 1, gen, &err));
+    ck_ok(store_load_manifest(k.s, NULL, CK_A, gen, &m, &err));
+    ck_ok(pack_set_add(&old, manifest_pack(m, 0), &err));
+    ck_ok(relocate_chunks(k.s, NULL, m, &old, &moved, &err));
+    const uint8_t *data = manifest_bytes(moved, &len);
+    kit_export_key(CK_A, "1", key);
+    kit_put(&k, key, data, len);
+    kit_closed_key(pack, closed);
+    kit_put(&k, closed, "", 0);
+    manifest_free(m);
+    manifest_free(moved);
+    kit_fill(&k, "one", "memory", 65536, 0, 10);
+    ck_ok(kit_publish(&k, CK_B, "one", "2", CK_A, &err));
+    kit_same(&k, CK_B, "one");
+    /* One chunk is new, twice at the most; the rest was found where it went. */
+    ck_assert_uint_le(k.result.new_chunks, 2);
     kit_stop(&k);
 }
 END_TEST
@@ -228,4 +266,5 @@ TESTING_MAIN(commit, test_commit__a_quick_one_writes_and_checks_once,
              test_commit__a_check_that_is_never_quick_enough_ends_with_the_op,
              test_commit__a_commit_that_came_late_is_looked_after,
              test_commit__a_first_check_that_took_too_long_is_made_again,
-             test_commit__packs_are_asked_for_once)
+             test_commit__packs_are_asked_for_once,
+             test_commit__a_parent_that_was_moved_is_followed)
