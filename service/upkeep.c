@@ -8,6 +8,7 @@
 #include "service/metrics.h"
 #include "service/publishes.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stddef.h>
 
@@ -98,6 +99,8 @@ static void run_tidy(struct lane_job *job)
                           .cancel = u->cancel};
     struct cairn_error err;
     int rc = publishes_tidy(u->service, &op, &err);
+    /* What a burst of requests or a large sweep has used goes back to the system. */
+    malloc_trim(0);
     pthread_mutex_lock(&u->lock);
     tell_locked(u, rc, &err);
     u->tidying = false;

@@ -1,5 +1,5 @@
 /* What the service does by itself, by the clock: sweeps (which also delete what is over its time),
- * and clearing away stagings that nobody uses.
+ * clearing away stagings that nobody uses, and giving free memory back.
  *
  *   task    first                                   then                       on
  *   sweep   within a tenth of the interval, at      each interval, 10 % more   gc_runner's thread
