@@ -34,11 +34,15 @@ static void name_of(const struct copies_key *key, char out[NAME_TEXT])
 
 static bool is_copy(const char *name)
 {
+    char text[2 * MANIFEST_CONTENT_LEN + 1];
     uint8_t content[MANIFEST_CONTENT_LEN];
-    const char *size = name + 2 * MANIFEST_CONTENT_LEN + 1;
-    if (strlen(name) >= NAME_TEXT || !util_unhex(name, content, sizeof(content)) || size[-1] != '-')
+    size_t len = strlen(name);
+    if (len < sizeof(text) + 1 || len >= NAME_TEXT || name[sizeof(text) - 1] != '-')
         return false;
-    return *size && strspn(size, "0123456789") == strlen(size);
+    memcpy(text, name, sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    const char *size = name + sizeof(text);
+    return util_unhex(text, content, sizeof(content)) && strspn(size, "0123456789") == strlen(size);
 }
 
 /* ---- What the budget asks -------------------------------------------------------------------- */
@@ -149,6 +153,14 @@ bool copies_has(const struct copies *c, const struct copies_key *key)
     return faccessat(c->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+static bool lock_shared(int fd)
+{
+    while (flock(fd, LOCK_SH) != 0)
+        if (errno != EINTR)
+            return false;
+    return true;
+}
+
 int copies_open(struct copies *c, const struct copies_key *key)
 {
     char name[NAME_TEXT];
@@ -156,9 +168,10 @@ int copies_open(struct copies *c, const struct copies_key *key)
     const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
     name_of(key, name);
     CLEANUP_FD int fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    /* With the lock it stays; without a name it was taken away just before. */
-    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) != 0 || fstat(fd, &st) || !st.st_nlink ||
-        !S_ISREG(st.st_mode) || (uint64_t)st.st_size != key->size)
+    /* With the lock it stays; without a name it was taken away just before. Others hold it for a
+     * moment only: whoever lists or removes, and the maker at his end. */
+    if (fd < 0 || !lock_shared(fd) || fstat(fd, &st) || !st.st_nlink || !S_ISREG(st.st_mode) ||
+        (uint64_t)st.st_size != key->size)
         return -1;
     (void)futimens(fd, now);
     return util_steal_fd(&fd);
@@ -280,10 +293,11 @@ int copies_make(struct copies *c, struct cairn_record *r, uint32_t i, const stru
     key.size = mf.size;
     if (copies_has(c, &key))
         return CAIRN_OK;
-    if (!budget_charge(c->budget, mf.data_bytes))
-        return error_set(err, CAIRN_NO_SPACE, ENOSPC, "the cache has no room for %s", r->paths[i]);
+    int rc = budget_charge_wait(c->budget, op, mf.data_bytes, err);
+    if (rc)
+        return error_wrap(err, "copying %s of %s", r->paths[i], r->id);
     name_of(&key, name);
-    int rc = begin(c, tmp, &fd, err);
+    rc = begin(c, tmp, &fd, err);
     if (!rc) {
         rc = fill(r, i, mf.size, fd, op, err);
         STEP("copies.filled");
