@@ -57,6 +57,10 @@ force_path_style = true
 END
 
 empty=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 # SHA-256 of no bytes
+cat >"$W/plain_gets" <<END
+exec curl -sS -f --noproxy '*' --parallel --parallel-immediate --parallel-max 16 -H "x-amz-content-sha256: $empty" \
+    --aws-sigv4 aws:amz:us-east-1:s3 -u "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -K "$W/urls"
+END
 # measure WHAT TOOL COMMAND...
 measure() {
     local what=$1 tool=$2 out=$W/time
@@ -73,23 +77,29 @@ measure() {
 same() { diff -rq "$W/out" "$chain/$1" >&2 || echo "s3.sh: DIFFERENT: $2 $1" >&2; }
 
 run_cairn() { # NAME COMPRESSION
-    local p=$1-$run c=("$cairn" --config "$W/$1.json" --state "$W/state-$1")
+    local ck p=$1-$run c=("$cairn" --config "$W/$1.json" --state "$W/state-$1")
     jq -n --arg p "$p" --arg e "$S3_ENDPOINT" --arg b "$S3_BUCKET" '{checkpoint_store: {kind: "s3", s3: {bucket: $b,
         prefix: $p, endpoint: $e, region: "us-east-1", force_path_style: true}}}' >"$W/$1.json"
     "${c[@]}" init --compression "$2"
     measure 'store ck0' "$1" "${c[@]}" publish ck_0000000000000000 --from "$chain/ck0"
     measure 'store ck1' "$1" "${c[@]}" publish ck_0000000000000001 --from "$chain/ck1" --parent ck_0000000000000000
-    # A host that has nothing of it.
-    rm -rf "$W/state-$1"
-    measure 'fetch ck1' "$1" "${c[@]}" fetch ck_0000000000000001 --to "$W/out"
-    same ck1 "$1"
-    rm -rf "$W/out" "$W/state-$1"
-    # The same bytes, and nothing done with them: every object of the prefix's packs.
-    rclone lsf --files-only -R "b:$S3_BUCKET/$p/packs" | while read -r key; do
-        printf 'url = "%s/%s/%s/packs/%s"\noutput = "/dev/null"\n' "$S3_ENDPOINT" "$S3_BUCKET" "$p" "$key"
-    done >"$W/urls"
-    measure "plain GETs of $1's packs" curl curl -sS -f --noproxy '*' --parallel --parallel-immediate --parallel-max 16 \
-        -H "x-amz-content-sha256: $empty" --aws-sigv4 aws:amz:us-east-1:s3 -u "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -K "$W/urls"
+    # A host that has nothing of it. (What is fetched of a record with a parent stays in the cache, too.)
+    for ck in ck0 ck1; do
+        rm -rf "$W/state-$1"
+        measure "fetch $ck" "$1" "${c[@]}" fetch ck_000000000000000${ck#ck} --to "$W/out"
+        same $ck "$1"
+        rm -rf "$W/out" "$W/state-$1"
+    done
+    # The same bytes: every object of the prefix's packs, thrown away, and written down as they come.
+    rclone lsf --files-only -R "b:$S3_BUCKET/$p/packs" >"$W/keys"
+    awk -v u="$S3_ENDPOINT/$S3_BUCKET/$p/packs/" '{ printf "url = \"%s%s\"\noutput = \"/dev/null\"\n", u, $0 }' \
+        "$W/keys" >"$W/urls"
+    measure "GETs of $1's packs, to /dev/null" curl sh "$W/plain_gets"
+    mkdir "$W/out"
+    awk -v u="$S3_ENDPOINT/$S3_BUCKET/$p/packs/" -v d="$W/out/" '
+        { printf "url = \"%s%s\"\noutput = \"%s%d\"\n", u, $0, d, NR }' "$W/keys" >"$W/urls"
+    measure "GETs of $1's packs, to files" curl sh "$W/plain_gets"
+    rm -rf "$W/out"
     rclone purge "b:$S3_BUCKET/$p"
 }
 run_rclone() {
@@ -97,9 +107,11 @@ run_rclone() {
     for ck in ck0 ck1; do
         measure "store $ck" rclone rclone copy "$chain/$ck" "b:$S3_BUCKET/rclone-$run/$ck"
     done
-    measure 'fetch ck1' rclone rclone copy "b:$S3_BUCKET/rclone-$run/ck1" "$W/out"
-    same ck1 rclone
-    rm -rf "$W/out"
+    for ck in ck0 ck1; do
+        measure "fetch $ck" rclone rclone copy "b:$S3_BUCKET/rclone-$run/$ck" "$W/out"
+        same $ck rclone
+        rm -rf "$W/out"
+    done
     rclone purge "b:$S3_BUCKET/rclone-$run"
 }
 run_restic() {

@@ -81,7 +81,7 @@ static void about_to_move(struct world *w, char pack[KEY_MAX])
     ck_assert_uint_eq(w->result.packs_closed, 1);
     world_advance(w, SIGMA);
     /* Behind a chunk that is whole. */
-    ck_assert(backend_mem_damage(w->inner, pack, 4096 + 65536 + 100, 1));
+    world_damage(w, pack, 4096 + 65536 + 100, 1);
 }
 
 START_TEST(test_gc_skips__what_cannot_be_moved_is_not_copied_again_for_a_day)
@@ -105,7 +105,7 @@ START_TEST(test_gc_skips__what_cannot_be_moved_is_not_copied_again_for_a_day)
     /* A record that comes later and can be moved is. */
     ck_assert(world_has(&w, pack));
     world_advance(&w, DAY);
-    ck_assert(backend_mem_damage(w.inner, pack, 4096 + 65536 + 100, 1));
+    world_damage(&w, pack, 4096 + 65536 + 100, 1);
     world_sweep(&w);
     ck_assert_uint_eq(w.result.packs_repacked, 1);
     world_is(&w, CK_B, 1, 140000);
@@ -120,7 +120,7 @@ START_TEST(test_gc_skips__a_manifest_that_was_replaced_is_tried_at_once)
     struct cairn_error err;
     about_to_move(&w, pack);
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
-    ck_assert(backend_mem_damage(w.inner, pack, 4096 + 65536 + 100, 1));
+    world_damage(&w, pack, 4096 + 65536 + 100, 1);
     world_advance(&w, HOUR);
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
     struct buf data = BUF_INIT(1 << 20);
@@ -148,7 +148,7 @@ START_TEST(test_gc_skips__one_that_cannot_be_moved_keeps_no_other)
     world_advance(&w, DAY);
     world_sweep(&w);
     world_advance(&w, SIGMA);
-    ck_assert(backend_mem_damage(w.inner, pack, 4096 + 100, 1));
+    world_damage(&w, pack, 4096 + 100, 1);
     ck_assert_int_eq(world_try_sweep(&w), CAIRN_CORRUPT);
     world_is(&w, CK_C, 2, 100);
     world_release(&w);
@@ -206,9 +206,8 @@ START_TEST(test_gc_skips__the_memory_of_it)
 }
 END_TEST
 
-TESTING_MAIN(gc_skips, test_gc_skips__a_tombstone_is_read_once,
-             test_gc_skips__a_tombstone_written_just_now_is_not_remembered,
-             test_gc_skips__what_cannot_be_moved_is_not_copied_again_for_a_day,
-             test_gc_skips__a_manifest_that_was_replaced_is_tried_at_once,
-             test_gc_skips__one_that_cannot_be_moved_keeps_no_other,
-             test_gc_skips__the_memory_of_it)
+WORLD_MAIN(gc_skips, test_gc_skips__a_tombstone_is_read_once,
+           test_gc_skips__a_tombstone_written_just_now_is_not_remembered,
+           test_gc_skips__what_cannot_be_moved_is_not_copied_again_for_a_day,
+           test_gc_skips__a_manifest_that_was_replaced_is_tried_at_once,
+           test_gc_skips__one_that_cannot_be_moved_keeps_no_other, test_gc_skips__the_memory_of_it)
