@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "fuse/generation.h"
 #include "fuse/materialise.h"
+#include "fuse/ops.h"
 #include "fuse/passthrough.h"
 #include "fuse/task.h"
 #include "store/record.h"
@@ -270,6 +271,7 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
         return;
     }
     int32_t backing;
+    spool_file_used(m, atomic_load(&f->g->record->manifest), f->index);
     link_open(i->file, f);
     f->direct = enter(m, i, &backing);
     ask_for_copy(m, i, f->direct);

@@ -75,6 +75,11 @@ bool spool_hides(struct mount *m, const char *id, const char *name);
  * by utimensat; false: none was. */
 bool spool_stamp(struct mount *m, const char *id, const char *name, struct timespec *mtime);
 
+/* File index of manifest (of any generation of the store) was opened here: what is staged next may
+ * resemble it, and is then stored as what differs. */
+struct manifest;
+void spool_file_used(struct mount *m, const struct manifest *manifest, uint32_t index);
+
 /* ---- What changes something ------------------------------------------------------------------ */
 
 void spool_lookup(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name);

@@ -306,3 +306,8 @@ void spool_about_to_change(struct mount *m, int fd)
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         background_forget(m->spool->background, &st);
 }
+
+void spool_file_used(struct mount *m, const struct manifest *manifest, uint32_t index)
+{
+    background_remember(m->spool->background, manifest, index);
+}

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "store/ingest.h"
+#include "store/kin.h"
 #include "store/meta.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@ struct background_file {
 
 struct background {
     struct cairn_store *s;
+    struct kin *kin; /* owned */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* something is QUEUED, or the end; a run ended */
@@ -130,7 +132,11 @@ static int chunk_file(struct background *bg, const struct cairn_op *op, struct b
         .path = f->path, .path_len = strlen(f->path), .size = (uint64_t)st->st_size, .st = *st};
     struct walk files = {.root = -1, .files = &file, .n = 1, .logical_bytes = file.size};
     CLEANUP_MANIFEST struct manifest *parent = load_parent(bg, op, f->id);
-    struct ingest_options opt = {.files = &files, .open_files = &f->fd, .parent = parent};
+    bool base_only = !parent;
+    if (!parent)
+        parent = kin_find(bg->kin, bg->s, op, f->fd, f->path, file.size);
+    struct ingest_options opt = {
+        .files = &files, .open_files = &f->fd, .parent = parent, .base_only = base_only};
     struct ingest_result r;
     int rc = ingest_run(bg->s, op, &opt, &r, err);
     if (rc)
@@ -253,6 +259,11 @@ int background_new(struct cairn_store *s, struct background **out, struct cairn_
         return error_oom(err, "background chunking");
     bg->s = s;
     bg->last = &bg->first;
+    int rc = kin_new(&bg->kin, err);
+    if (rc) {
+        free(bg);
+        return rc;
+    }
     pthread_mutex_init(&bg->lock, NULL);
     pthread_cond_init(&bg->work, NULL);
     op_cond_init(&bg->done);
@@ -265,6 +276,7 @@ int background_new(struct cairn_store *s, struct background **out, struct cairn_
         pthread_cond_destroy(&bg->work);
         pthread_cond_destroy(&bg->done);
         pthread_mutex_destroy(&bg->lock);
+        kin_free(bg->kin);
         free(bg);
         return error_sys(err, e, "background chunking: starting its thread");
     }
@@ -297,6 +309,7 @@ void background_free(struct background *bg)
     pthread_cond_destroy(&bg->work);
     pthread_cond_destroy(&bg->done);
     pthread_mutex_destroy(&bg->lock);
+    kin_free(bg->kin);
     free(bg);
 }
 
@@ -367,6 +380,17 @@ void background_forget(struct background *bg, const struct stat *st)
         cairn_cancel_fire(cancel->cancel);
     background_put(cancel);
     background_put(drop);
+}
+
+void background_remember(struct background *bg, const struct manifest *m, uint32_t i)
+{
+    kin_remember(bg->kin, m, i);
+}
+
+struct manifest *background_kin(struct background *bg, const struct cairn_op *op, int fd,
+                                const char *path, uint64_t size)
+{
+    return kin_find(bg->kin, bg->s, op, fd, path, size);
 }
 
 /* *wait: it is being read. *drop: it was taken out of the list. */

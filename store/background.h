@@ -39,11 +39,18 @@ struct cairn_store *background_store(const struct background *bg);
 
 /* The file behind fd (any descriptor of it, also O_PATH, borrowed for the call), if it is large
  * enough. id: the record that it will be published under, or NULL: what is committed there is the
- * parent; path: of the file in the export. Never blocks, never fails: what cannot be done now is
- * done by the publish. */
+ * parent, else what it resembles (kin.h); path: of the file in the export. Never blocks, never
+ * fails: what cannot be done now is done by the publish. */
 void background_add(struct background *bg, int fd, const char *id, const char *path);
 /* The file that st is of is about to change, or gone. A run on it is cancelled, not waited for. */
 void background_forget(struct background *bg, const struct stat *st);
+
+/* File i of m (UINT32_MAX: all) was committed or opened here: what is saved next may resemble it.
+ */
+void background_remember(struct background *bg, const struct manifest *m, uint32_t i);
+/* The generation that the file behind fd resembles (kin_find). */
+struct manifest *background_kin(struct background *bg, const struct cairn_op *op, int fd,
+                                const char *path, uint64_t size);
 
 /* What is known of a file; held until background_put. */
 struct background_file;

@@ -167,7 +167,8 @@ static int sift(struct batch *b, const struct manifest_file *pf, uint32_t i, siz
     o->has_parent = parent_chunk(in, pf, b->first + i, len, &o->parent);
     if (o->has_parent) {
         manifest_chunk(in->opt->parent, o->parent, &parent);
-        if (memcmp(o->xxh, manifest_chunk_xxh(in->opt->parent, o->parent), XXH3_LEN) == 0 &&
+        if (!in->opt->base_only &&
+            memcmp(o->xxh, manifest_chunk_xxh(in->opt->parent, o->parent), XXH3_LEN) == 0 &&
             usable(in, &parent)) {
             o->fate = FATE_KNOWN;
             o->chunk = parent;

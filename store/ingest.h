@@ -16,6 +16,9 @@ struct ingest_options {
     /* NULL, or for each file a descriptor to read it by (borrowed); files then needs no root. */
     const int *open_files;
     const struct manifest *parent; /* NULL: none; of the store's chunk size */
+    /* parent only resembles the export: its chunks are good for encoding against, but every chunk
+     * is told apart by its SHA-256. */
+    bool base_only;
     const struct pack_set *banned; /* packs that must not be referred to; NULL: none */
     /* NULL, or for each file NULL or a manifest that has just this file's chunks (as its file 0;
      * the path does not matter), which is then not read again: of the file's size and the store's

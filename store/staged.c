@@ -29,6 +29,7 @@ struct staged {
     struct cairn_error *err;
     struct walk files; /* of from->from */
     int64_t walked_ns;
+    int64_t began_ns, absent_ns; /* as struct commit has them */
     struct current current;
     int lock;
 };
@@ -65,6 +66,7 @@ static int begin(struct staged *p)
     struct cairn_error ignored;
     p->files = WALK_INIT;
     p->walked_ns = clock_realtime();
+    p->began_ns = clock_boottime();
     *p->result = (struct cairn_publish_result){0};
     int rc = id_check(p->id, p->err);
     if (!rc)
@@ -86,7 +88,9 @@ static int lock(struct staged *p)
     if (rc)
         return rc;
     current_release(&p->current);
+    int64_t looked = clock_boottime();
     rc = current_load(p->s, p->op, p->id, &p->current, p->err);
+    p->absent_ns = !rc && !p->current.exists ? looked : 0;
     if (!rc)
         rc = current_allows(&p->current, p->id, p->gen, p->err);
     if (rc)
@@ -156,6 +160,25 @@ static void find_known(struct staged *p, const struct pack_set *bad, struct back
     }
 }
 
+/* Where nothing is committed under the id: what the first large file resembles that has to be read;
+ * NULL: nothing. */
+static struct manifest *find_kin(struct staged *p, const struct manifest *const *known)
+{
+    struct background *bg = p->from->background;
+    struct cairn_error ignored;
+    for (size_t i = 0; bg && !p->current.manifest && i < p->files.n; i++) {
+        const struct walk_file *f = &p->files.files[i];
+        CLEANUP_FD int fd = -1;
+        if (known[i] || (uint64_t)f->st.st_blocks * 512 < BACKGROUND_MIN_BYTES ||
+            walk_open(&p->files, i, &fd, &ignored))
+            continue;
+        struct manifest *kin = background_kin(bg, p->op, fd, f->path, f->size);
+        if (kin)
+            return kin;
+    }
+    return NULL;
+}
+
 static int encode(struct staged *p, struct manifest_builder *b, struct manifest **out)
 {
     struct manifest_info info = {.created_ns = clock_realtime()};
@@ -175,8 +198,12 @@ static int encode(struct staged *p, struct manifest_builder *b, struct manifest 
 static int ingest(struct staged *p, const struct pack_set *bad, const struct manifest *const *known,
                   struct manifest **out)
 {
-    struct ingest_options opt = {
-        .files = &p->files, .parent = p->current.manifest, .banned = bad, .known = known};
+    CLEANUP_MANIFEST struct manifest *kin = find_kin(p, known);
+    struct ingest_options opt = {.files = &p->files,
+                                 .parent = kin ? kin : p->current.manifest,
+                                 .base_only = kin != NULL,
+                                 .banned = bad,
+                                 .known = known};
     struct ingest_result r;
     int rc = ingest_run(p->s, p->op, &opt, &r, p->err);
     if (rc)
@@ -325,7 +352,7 @@ static int commit_rounds(struct staged *p, const struct staged_commit *c, struct
     CLEANUP_PACK_SET struct pack_set bad = {0};
     CLEANUP_MANIFEST struct manifest *own = NULL;
     bool again = true;
-    int rc = commit_before(p->s, p->op, p->id, p->err);
+    int rc = commit_begin(commit, p->err);
     for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
         CLEANUP_MANIFEST struct manifest *stamped = NULL;
         if (bad.n) {
@@ -395,12 +422,16 @@ static int commit_locked(struct staged *p, const struct staged_commit *c)
                             .meta = c->meta,
                             .meta_len = c->meta_len,
                             .locked = p->lock >= 0,
+                            .began_ns = p->began_ns,
+                            .absent_ns = p->absent_ns,
                             .committed = p->current.exists && strcmp(p->current.gen, p->gen) == 0};
     rc = commit_rounds(p, c, &commit, m);
     if (rc)
         commit_abandon(&commit);
     else
-        commit_after(p->s, p->op, p->id);
+        commit_end(&commit);
+    if (!rc && p->from->background)
+        background_remember(p->from->background, m, UINT32_MAX);
     STEP("staged.committed");
     return rc;
 }

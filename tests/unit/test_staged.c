@@ -428,7 +428,66 @@ START_TEST(test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_s
 }
 END_TEST
 
-TESTING_MAIN(staged, test_staged__prepared_is_invisible_and_committed_is_there,
+/* ---- What files resemble --------------------------------------------------------------------- */
+
+/* Bytes that nothing can make shorter; change: one byte in each of eight chunks is another. */
+static void resembling(const char *name, uint64_t seed, bool change)
+{
+    kit_fill(&k, name, "memory", 4 * MIB, 0, seed);
+    for (uint64_t i = 0; change && i < 8; i++)
+        kit_write(&k, name, "memory", "!", 1, i * 7 * 65536 + 1000);
+}
+
+static uint64_t stored_by(struct background *bg, const char *id, const char *name, const char *meta)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    uint64_t before = kit_stored(&k);
+    chunk(bg, id, name, "memory");
+    settled(bg);
+    ck_ok(prepare(id, name, meta, bg, &m));
+    struct staged_commit c = {.meta = meta,
+                              .meta_len = strlen(meta),
+                              .from = {.from = kit_path(&k, name, NULL), .background = bg},
+                              .prepared = m};
+    ck_ok(staged_commit(k.s, NULL, id, &c, &result, &err));
+    kit_same(&k, id, name);
+    return kit_stored(&k) - before;
+}
+
+START_TEST(test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differs)
+{
+    struct background *bg = NULL;
+    kit_start(&k, &dir_store);
+    ck_ok(background_new(k.s, &bg, &err));
+    resembling("one", 1, false);
+    resembling("two", 1, true);
+    resembling("other", 2, false);
+    ck_assert_uint_gt(stored_by(bg, CK_A, "one", "{}"), 4 * MIB);
+    ck_assert_uint_gt(stored_by(bg, CK_C, "other", "{}"), 4 * MIB);
+    /* Eight chunks are 512 KiB. */
+    ck_assert_uint_lt(stored_by(bg, CK_B, "two", "{}"), 64 * 1024);
+    /* What it was encoded against may go. */
+    ck_ok(cairn_delete(k.s, NULL, CK_A, &err));
+    kit_same(&k, CK_B, "two");
+    background_free(bg);
+    kit_verify(&k);
+    /* A process that published nothing knows one that was opened. */
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    CLEANUP_MANIFEST struct manifest *opened = NULL;
+    char gen[GEN_TEXT];
+    ck_ok(background_new(k.s, &bg, &err));
+    ck_ok(store_load(k.s, NULL, CK_C, &meta, gen, &opened, &err));
+    background_remember(bg, opened, 0);
+    resembling("three", 2, true);
+    ck_assert_uint_lt(stored_by(bg, TP_A, "three", "{}"), 64 * 1024);
+    background_free(bg);
+    kit_verify(&k);
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(staged, test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differs,
+             test_staged__prepared_is_invisible_and_committed_is_there,
              test_staged__a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half,
              test_staged__packs_closed_between_the_halves_are_not_referred_to,
              test_staged__the_digest_of_the_commit_lands_in_the_manifest,
