@@ -11,6 +11,8 @@
 #include "service/service.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 /* A configuration as the service wants it, with the texts that it points to. */
@@ -206,10 +208,22 @@ static int serve(struct app *app, struct service_config *config, struct cairn_er
     return rc;
 }
 
+/* To a daemon SIGHUP says something, also where it was started with it ignored (nohup). All threads
+ * of later inherit that it is blocked. */
+static void take_hangups(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGHUP, SIG_DFL);
+}
+
 int command_serve(struct app *app, struct cairn_error *err)
 {
     CLEANUP_FREE char *state = NULL;
     CLEANUP_FREE char *listen = NULL;
+    take_hangups();
     journal_start((enum log_level)log_level(app, &app->config));
     int rc = app_open_or_init(app, err);
     if (rc)

@@ -258,6 +258,15 @@ def reload_changes_what_can_be_changed():
     assert "seconds=7" in s.log(), s.log()
 
 
+@test
+def reload_under_nohup():
+    s = Service(start=False)
+    s.start(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    s.signal(signal.SIGHUP)
+    eventually("reloaded", lambda: "reload: done" in s.log())
+    s.end()
+
+
 class Notified:
     """A service that tells its manager how it is."""
 
