@@ -10,7 +10,7 @@
 
 static struct cairn_error err;
 static struct kit k;
-static int64_t skew;
+static _Atomic int64_t skew; /* the store has threads that read the clock */
 
 int64_t __real_clock_boottime(void);
 int64_t __wrap_clock_boottime(void);
