@@ -83,26 +83,39 @@ static bool is_same(const struct member *a, const char *id, const char *gen, con
     return strcmp(a->gen, gen) == 0 && strcmp(a->id, id) == 0 && strcmp(a->path, path) == 0;
 }
 
-/* m is transferred, or freed. */
+/* What is at place at becomes the newest; what was there is handed out. */
+static struct member *to_front_locked(struct kin *k, size_t at, struct member *m)
+{
+    struct member *was = k->members[at];
+    memmove(&k->members[1], &k->members[0], at * sizeof(k->members[0]));
+    k->members[0] = m ? m : was;
+    return was;
+}
+
+/* m is transferred. */
 static void insert(struct kin *k, struct member *m)
 {
     pthread_mutex_lock(&k->lock);
     size_t at = 0;
     while (at < MEMBERS - 1 && k->members[at] && !is_same(k->members[at], m->id, m->gen, m->path))
         at++;
-    struct member *gone = k->members[at];
-    memmove(&k->members[1], &k->members[0], at * sizeof(k->members[0]));
-    k->members[0] = m;
+    struct member *gone = to_front_locked(k, at, m);
     pthread_mutex_unlock(&k->lock);
     free(gone);
 }
 
-static bool is_newest(struct kin *k, const char *id, const char *gen, const char *path)
+/* Whether it is remembered already; it is the newest then. */
+static bool refresh(struct kin *k, const struct member *m)
 {
     pthread_mutex_lock(&k->lock);
-    bool yes = k->members[0] && is_same(k->members[0], id, gen, path);
+    size_t at = 0;
+    while (at < MEMBERS && k->members[at] && !is_same(k->members[at], m->id, m->gen, m->path))
+        at++;
+    bool there = at < MEMBERS && k->members[at];
+    if (there)
+        (void)to_front_locked(k, at, NULL);
     pthread_mutex_unlock(&k->lock);
-    return yes;
+    return there;
 }
 
 static void remember(struct kin *k, const struct manifest *m, uint32_t i)
@@ -119,7 +132,7 @@ static void remember(struct kin *k, const struct manifest *m, uint32_t i)
     memcpy(made->gen, info->gen, sizeof(made->gen));
     memcpy(made->path, f.path, f.path_len);
     made->size = f.size;
-    if (is_newest(k, made->id, made->gen, made->path)) {
+    if (refresh(k, made)) {
         free(made);
         return;
     }
