@@ -115,6 +115,16 @@ rules 'GET key=packs/ times=1 do close=1000' 'GET key=packs/ times=1 do claim=10
     'GET key=/export- times=1 do close=100' 'GET key=meta.json times=1 do status=502 bare' \
     'GET key=format.json times=1 do inner=InternalError'
 same $A "$W/one" && ok || fail "one fault of each kind: $(message)"
+# Throttled for a while: everybody slows down, and gets there.
+make_export "$W/throttled" 3 3000000
+rules 'ANY pct=60 times=12 do status=503 code=SlowDown'
+cairn publish "$(id 600)" --from "$W/throttled" >"$W/stdout2" 2>"$W/stderr2" &
+pid=$!
+same $A "$W/one" && ok || fail "a fetch while throttled: $(message)"
+wait $pid && ok || fail "a publish while throttled: $(cat "$W/stderr2")"
+[ "$(requests)" -ge 20 ] && ok || fail "throttled: only $(requests) requests"
+rules
+same "$(id 600)" "$W/throttled" && ok || fail 'a publish while throttled: not what was published'
 # Missing is what the server says is missing, and nothing else.
 rules 'GET key=meta.json do status=503 code=SlowDown'
 either '5 8' 'throttled is not missing' fresh --timeout 1 fetch $A --to "$W/out"
