@@ -4,7 +4,7 @@
  *
  * HOW_MANY is a number of requests, or of seconds with an "s" behind. Each line of standard input
  * is a label, the statuses that are right (200,404), a method, a path, and perhaps a body. The
- * lines are asked in turn, over and over, by whichever connection is free; "@16" and "@32" stand
+ * lines are asked in turn, over and over, by whichever connection is free; "@08" and "@32" stand
  * for a number in so many hex digits that is counted up with each request. For each label a line is
  * printed:
  *
