@@ -65,7 +65,7 @@ struct rule {
     char match[12]; /* "ANY", a method, or "LIST" */
     char *key;
     unsigned skip, times, pct; /* times UINT_MAX: for ever */
-    int status, retry_after;
+    int status, retry_after, retry_date;
     char code[64], message[100], region[64], endpoint[200], location[600];
     char inner[64], keep[200], omit[200];
     bool bare, early, hole, deaf, reset, nothing, norange, empty, repeat, reverse, stored, hangup;

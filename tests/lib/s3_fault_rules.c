@@ -78,6 +78,8 @@ static bool do_word(struct rule *r, const char *w)
         r->status = (int)v;
     else if (number_word(w, "retry-after", &v))
         r->retry_after = (int)v;
+    else if (number_word(w, "retry-date", &v))
+        r->retry_date = (int)v;
     else if (number_word(w, "delay", &v))
         r->delay_ms = (unsigned)v;
     else

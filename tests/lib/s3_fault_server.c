@@ -185,7 +185,15 @@ static const char *reason(int status)
     return status < 300 ? "OK" : status < 400 ? "Moved" : status < 500 ? "Refused" : "Failed";
 }
 
-static void rule_error(const struct rule *rule, const struct request *r, struct answer *a)
+static void http_date(time_t t, char out[64])
+{
+    struct tm tm;
+    gmtime_r(&t, &tm);
+    strftime(out, 64, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+}
+
+static void rule_error(const struct s3fs *fs, const struct rule *rule, const struct request *r,
+                       struct answer *a)
 {
     char xml[400] = "";
     if (*rule->region)
@@ -205,6 +213,11 @@ static void rule_error(const struct rule *rule, const struct request *r, struct 
         text_addf(&a->headers, "Location: %s\r\n", rule->location);
     if (rule->retry_after)
         text_addf(&a->headers, "Retry-After: %d\r\n", rule->retry_after);
+    if (rule->retry_date) {
+        char date[64];
+        http_date((time_t)server_now(fs) + rule->retry_date, date);
+        text_addf(&a->headers, "Retry-After: %s\r\n", date);
+    }
     a->no_body = strcmp(r->method, "HEAD") == 0;
 }
 
@@ -261,7 +274,7 @@ static void decide_locked(struct conn *c)
         rule && (rule->status || *rule->inner || rule->nothing || rule->reset || rule->hole);
     if (spoils_all && !rule->stored) {
         if (rule->status)
-            rule_error(rule, &c->req, a);
+            rule_error(fs, rule, &c->req, a);
         else
             error_answer(a, 200, *rule->inner ? rule->inner : "None", "Inside a 200", "");
         spoil(rule, a);
@@ -279,7 +292,7 @@ static void decide_locked(struct conn *c)
     }
     serve(fs, &c->req, rule, a);
     if (rule && rule->status) {
-        rule_error(rule, &c->req, a);
+        rule_error(fs, rule, &c->req, a);
     }
     if (rule)
         spoil(rule, a);
@@ -291,11 +304,8 @@ static void send_answer(struct conn *c)
     struct evbuffer *out = bufferevent_get_output(c->bev);
     struct s3fs *fs = c->loop->fs;
     char date[64];
-    struct tm tm;
     pthread_mutex_lock(&fs->lock);
-    time_t now = (time_t)server_now(fs);
-    gmtime_r(&now, &tm);
-    strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    http_date((time_t)server_now(fs), date);
     size_t n = a->no_body ? 0 : a->body.len;
     if (a->send >= 0 && (size_t)a->send < n)
         n = (size_t)a->send;

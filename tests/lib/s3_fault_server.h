@@ -1,3 +1,5 @@
+/* The comment is a table. */
+/* clang-format off */
 /* An S3 server for tests, on loopback, that does what it is told to do wrong.
  *
  * It keeps one bucket in memory, checks every signature (V4 and V2, written apart from s3/sigv4.c),
@@ -8,23 +10,32 @@
  * and is not used up counts.
  *
  *   match   GET PUT HEAD POST DELETE LIST ANY   (POST is DeleteObjects)
- *           key=TEXT    the path holds TEXT       skip=N   not the first N that match
- *           times=N     at most N requests        pct=N    each with N % chance (seeded)
- *   do      status=N [code=C] [message=M] [region=R] [endpoint=E] [location=L] [retry-after=N]
- * [bare] an error in place of the answer; bare: without a document inner=C      200 with an <Error>
- * of code C in place of the answer early        with status: answer before the request's body is
- * read, then close stall=N      N bytes of the answer's body, then silence for ever hole read and
- * never answer                 deaf    not even read close=N      N bytes of the body, then close
- * reset   RST in place of an answer nothing      close in place of an answer           delay=MS
- * before the answer extra=N      N bytes more than Content-Length says claim=N      Content-Length
- * is N more (less, if negative) than the body cut=N        the body is its first N bytes, and
- * Content-Length agrees flip=N       a bit of byte N is turned             norange    Range is
- * passed over empty        LIST: no keys, but more to come       repeat     LIST: the first page
- * again reverse      LIST: keys backwards keep=TEXT    POST: a key that holds TEXT is not deleted:
- * InternalError, or code=C omit=TEXT    POST: a key that holds TEXT is not in the answer (nor
- * deleted) stored       with status, reset or nothing: the request is carried out all the same
+ *           key=TEXT     the path holds TEXT     skip=N   not the first N that match
+ *           times=N      at most N requests      pct=N    each with N % chance (seeded)
+ *   do      status=N     an error in place of the answer: [code=C] [message=M] [region=R]
+ *                        [endpoint=E] [location=L] [retry-after=SECONDS] [retry-date=SECONDS]
+ *                        [bare], without a document
+ *           inner=C      200 with an <Error> of code C in place of the answer
+ *           early        with status: answer before the request's body is read, then close
+ *           stall=N      N bytes of the answer's body, then silence for ever
+ *           hole         read and never answer   deaf     not even read
+ *           close=N      N bytes of the body, then close
+ *           reset        RST in place of an answer
+ *           nothing      close in place of one   delay=MS before the answer
+ *           extra=N      N bytes more than Content-Length says
+ *           claim=N      Content-Length is N more (less, if negative) than the body
+ *           cut=N        the body is its first N bytes, and Content-Length agrees
+ *           flip=N       a bit of byte N is turned
+ *           norange      Range is passed over
+ *           empty        LIST: no keys, but more to come
+ *           repeat       LIST: the first page again
+ *           reverse      LIST: keys backwards
+ *           keep=TEXT    POST: a key that holds TEXT is not deleted: InternalError, or code=C
+ *           omit=TEXT    POST: a key that holds TEXT is not in the answer (nor deleted)
+ *           stored       with status, reset or nothing: the request is carried out all the same
  *           hangup       close the connection after a good answer that promised to keep it
  *           raw BODY     200 with the rest of the line, whoever asks (for metadata endpoints) */
+/* clang-format on */
 #ifndef CAIRN_TESTS_S3_FAULT_SERVER_H
 #define CAIRN_TESTS_S3_FAULT_SERVER_H
 
