@@ -198,8 +198,22 @@ static void try_passthrough(struct mount *m)
         log_line(LOG_LEVEL_INFO, "mount: no passthrough here (it takes Linux 6.9 and root)");
 }
 
+/* The process of a mount that was just unmounted has the spool for a moment more. */
+#define SPOOL_WAIT_NS (2 * NS_PER_S)
+
+static int make_spool(struct mount *m, const struct cairn_op *op, struct cairn_error *err)
+{
+    struct cairn_error ignored;
+    int64_t until = clock_monotonic() + SPOOL_WAIT_NS;
+    int rc;
+    while ((rc = spool_new(m, &m->spool, err)) == CAIRN_BUSY && clock_monotonic() < until &&
+           !op_check(op, "mount", &ignored))
+        poll(NULL, 0, 20);
+    return rc;
+}
+
 /* Everything below the session. */
-static int make_parts(struct mount *m, struct cairn_error *err)
+static int make_parts(struct mount *m, const struct cairn_op *op, struct cairn_error *err)
 {
     int rc = cairn_cancel_new(&m->cancel, err);
     if (!rc)
@@ -215,7 +229,7 @@ static int make_parts(struct mount *m, struct cairn_error *err)
     if (!rc && m->materialise != MOUNT_MATERIALISE_NEVER)
         rc = materialise_new(m, &m->materialiser, err);
     if (!rc)
-        rc = spool_new(m, &m->spool, err);
+        rc = make_spool(m, op, err);
     return rc;
 }
 
@@ -304,7 +318,7 @@ int mount_start(struct cairn_store *store, const struct mount_config *config,
         apart[1 + i] = config->apart[i];
     rc = mountpoint_prepare(config->dir, apart, ARRAY_SIZE(apart), &s->m.dir, err);
     if (!rc)
-        rc = make_parts(&s->m, err);
+        rc = make_parts(&s->m, op, err);
     if (!rc)
         rc = mount_it(s, err);
     if (!rc)
