@@ -213,6 +213,25 @@ void cache_unpin(struct cache *c, const uint8_t pack[PACK_ID_LEN])
     pthread_mutex_unlock(&c->lock);
 }
 
+void cache_tidy(struct cache *c)
+{
+    struct cache_pack *open[CACHE_OPEN_MAX];
+    size_t n = 0;
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < CACHE_CHAINS; i++)
+        for (struct cache_pack *p = c->chains[i]; p && n < CACHE_OPEN_MAX; p = p->next) {
+            p->refs++;
+            open[n++] = p;
+        }
+    pthread_mutex_unlock(&c->lock);
+    for (size_t i = 0; i < n; i++) {
+        struct stat st;
+        if (fstat(open[i]->fd, &st) != 0 || st.st_nlink == 0)
+            cache_pack_forget(c, open[i]);
+        cache_pack_put(c, open[i]);
+    }
+}
+
 void cache_stats(struct cache *c, struct cache_stats *out)
 {
     pthread_mutex_lock(&c->lock);

@@ -72,6 +72,10 @@ bool cache_paused(struct cache *c);
 bool cache_pin(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
 void cache_unpin(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
 
+/* Let go of files that another process removed, so that their space comes back: from time to time.
+ */
+void cache_tidy(struct cache *c);
+
 struct cache_stats {
     uint64_t hits, misses;             /* chunks, of cache_find */
     uint64_t inserted, inserted_bytes; /* chunks */

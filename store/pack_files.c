@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define OPEN_PACKS_MAX 128
 #define BLOCK_LEN      4096u
@@ -150,6 +151,34 @@ void pack_file_put(struct cairn_store *s, struct pack_file *f)
     pthread_mutex_unlock(&s->packs->lock);
     if (last)
         ref_free(r);
+}
+
+/* One pack at a time, with a use of its own while it is looked at. */
+void pack_files_tidy(struct pack_files *p)
+{
+    for (size_t i = 0;; i++) {
+        struct stat st;
+        struct pack_entry_ref *gone = NULL;
+        pthread_mutex_lock(&p->lock);
+        struct pack_entry_ref *r = i < p->n ? p->open[i] : NULL;
+        if (r)
+            r->users++;
+        pthread_mutex_unlock(&p->lock);
+        if (!r)
+            return;
+        bool deleted = fstat(r->fd, &st) == 0 && st.st_nlink == 0;
+        pthread_mutex_lock(&p->lock);
+        r->users--;
+        if (deleted && !r->users && i < p->n && p->open[i] == r) {
+            p->open[i] = p->open[--p->n];
+            gone = r;
+        }
+        pthread_mutex_unlock(&p->lock);
+        if (gone) {
+            ref_free(gone);
+            i--; /* another one has its place */
+        }
+    }
 }
 
 bool pack_file_verified(const struct pack_file *f, uint32_t offset)

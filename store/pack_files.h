@@ -26,6 +26,10 @@ CAIRN_MUST_CHECK int pack_file_get(struct cairn_store *s, const struct cairn_op 
                                    struct cairn_error *err);
 void pack_file_put(struct cairn_store *s, struct pack_file *f);
 
+/* Let go of packs that nobody uses and that were deleted meanwhile, so that their space comes back:
+ * from time to time. */
+void pack_files_tidy(struct pack_files *p);
+
 /* Whether the raw chunk at offset was verified while the pack was open, and that it was. Only for
  * one with a descriptor. */
 bool pack_file_verified(const struct pack_file *f, uint32_t offset);

@@ -256,6 +256,9 @@ static void close_shared(struct cairn_store *s)
 static void tick(struct cairn_store *s)
 {
     (void)cairn_lease_expire(s, NULL);
+    pack_files_tidy(s->packs);
+    if (s->cache)
+        cache_tidy(s->cache);
 }
 
 int store_new(struct backend *backend, const struct cairn_config *config, const struct cairn_op *op,

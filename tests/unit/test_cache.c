@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "tests/lib/testing.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -435,6 +436,46 @@ START_TEST(test_cache__more_packs_than_descriptors)
 }
 END_TEST
 
+static size_t descriptors(void)
+{
+    size_t n = 0;
+    CLEANUP_DIR DIR *dir = opendir("/proc/self/fd");
+    while (readdir(dir))
+        n++;
+    return n;
+}
+
+/* Who does not read any more does not keep the space of what others evicted, either. */
+START_TEST(test_cache__files_that_were_removed_are_let_go)
+{
+    struct view v;
+    struct cache_ref ref;
+    uint8_t pack[PACK_ID_LEN];
+    char path[CACHE_PATH_MAX];
+    start();
+    open_view(&v, 1 << 30);
+    insert(&v, 0, 64, CS);
+    insert(&v, 1, 64, CS);
+    insert(&v, 2, 64, CS);
+    pack_name(1, pack);
+    ck_assert(cache_find(v.c, pack, 64, &ref));
+    size_t before = descriptors();
+    for (unsigned n = 0; n < 2; n++) {
+        path_of(n, path);
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    cache_tidy(v.c);
+    ck_assert_uint_eq(descriptors(), before - 1);
+    cache_put(v.c, &ref); /* the last who reads it */
+    ck_assert_uint_eq(descriptors(), before - 2);
+    ck_assert_int_eq(look(&v, 0, 64, CS, NULL), ABSENT);
+    ck_assert_int_eq(look(&v, 2, 64, CS, NULL), RIGHT);
+    cache_tidy(v.c);
+    ck_assert_int_eq(look(&v, 2, 64, CS, NULL), RIGHT);
+    close_view(&v);
+}
+END_TEST
+
 /* Somebody cleans up beneath it. */
 START_TEST(test_cache__a_folder_that_was_taken_away_is_made_again)
 {
@@ -568,6 +609,7 @@ TESTING_MAIN(
     test_cache__a_file_cut_anywhere_is_no_lie, test_cache__the_bound_holds_and_the_oldest_go_first,
     test_cache__never_past_the_bound_whoever_adds, test_cache__pinned_packs_stay_in_every_process,
     test_cache__an_evicted_file_stays_readable, test_cache__two_processes_share_what_they_add,
+    test_cache__files_that_were_removed_are_let_go,
     test_cache__a_folder_that_was_taken_away_is_made_again, test_cache__more_packs_than_descriptors,
     test_cache__a_full_disk_fails_nobody,
     test_cache__threads_of_two_processes_at_once_with_evictions)

@@ -543,6 +543,31 @@ START_TEST(test_cache_fill__spans_outlive_record_eviction_and_pack)
 }
 END_TEST
 
+/* What a collector of another process deleted does not stay on the disk because it was once read.
+ */
+START_TEST(test_cache_fill__deleted_packs_are_let_go_when_nobody_reads_them)
+{
+    kit_start(&k, &(struct kit_options){.compression = CAIRN_COMPRESSION_NONE});
+    kit_fill(&k, "one", "f", 4 * CS, 0, 1);
+    ck_ok(kit_publish(&k, CK_A, "one", NULL, NULL, &err));
+    struct cairn_record *r = open_record(CK_A);
+    struct record_span spans[8];
+    size_t n;
+    ck_ok(record_map(r, NULL, 0, 0, 4 * CS, spans, 8, &n, &err));
+    size_t before = kit_descriptors();
+    pack_files_tidy(k.s->packs);
+    kit_remove(&k, kit_first(&k, LAYOUT_PACKS));
+    pack_files_tidy(k.s->packs);
+    ck_assert_uint_eq(kit_descriptors(), before); /* it is being read */
+    record_spans_release(k.s, spans, n);
+    pack_files_tidy(k.s->packs);
+    ck_assert_uint_eq(kit_descriptors(), before - 1);
+    ck_fails(record_map(r, NULL, 0, 0, 4 * CS, spans, 8, &n, &err), CAIRN_CORRUPT);
+    cairn_record_close(r);
+    kit_stop(&k);
+}
+END_TEST
+
 /* A directory's raw chunks are verified once, and found damaged before they are handed out. */
 START_TEST(test_cache_fill__a_damaged_raw_chunk_is_not_mapped)
 {
@@ -649,6 +674,7 @@ TESTING_MAIN(cache_fill, test_cache_fill__a_random_read_is_one_request_for_its_c
              test_cache_fill__a_bound_too_small_for_anything_fails_nobody,
              test_cache_fill__mapped_bytes_are_the_files,
              test_cache_fill__spans_outlive_record_eviction_and_pack,
+             test_cache_fill__deleted_packs_are_let_go_when_nobody_reads_them,
              test_cache_fill__a_damaged_raw_chunk_is_not_mapped,
              test_cache_fill__prefetched_bytes_cost_no_request_later,
              test_cache_fill__many_readers_of_based_chunks_never_wait_in_a_circle)
