@@ -165,7 +165,9 @@ void committed_read(struct mount *m, fuse_req_t req, struct inode *i, size_t siz
     atomic_fetch_add_explicit(&m->n_reads, 1, memory_order_relaxed);
     if (i->kind != INODE_FILE) {
         size_t at = off < i->len ? (size_t)off : i->len, n = i->len - at;
+        inode_ref(m, i); /* its bytes must outlive the answer, which may bring its forget */
         fuse_reply_buf(req, (const char *)i->bytes + at, n < size ? n : size);
+        inode_forget(m, i, 1);
         return;
     }
     struct open_file *f = (struct open_file *)(uintptr_t)fi->fh;

@@ -84,8 +84,10 @@ void spool_open(struct mount *m, struct fuse_req *req, struct inode *i, struct f
         fuse_reply_err(req, e);
         return;
     }
+    inode_ref(m, i); /* if nobody hears the answer, the kernel may have forgotten it by now */
     if (fuse_reply_open(req, fi) != 0)
         close_handle(m, i, handle_of(fi));
+    inode_forget(m, i, 1);
 }
 
 /* The node of a file that was just made and is open. */
