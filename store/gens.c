@@ -191,6 +191,7 @@ struct search {
     struct gens_entry *found;
 };
 
+/* -1 with errno. */
 static int open_export(int entry)
 {
     return openat(entry, GENS_EXPORT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -201,15 +202,22 @@ static int look_at(const struct search *s, int entry, bool *fit, bool *spoiled,
                    struct cairn_error *err)
 {
     struct gens_seal seal;
+    bool sealed;
+    *fit = *spoiled = false;
     CLEANUP_FD int export = open_export(entry);
-    *fit = false;
-    *spoiled = export < 0 || !gens_seal_read(entry, &seal) || !gens_is_frozen(export, s->m);
+    int e = errno;
+    if (export < 0 && gens_is_shortage(e))
+        return error_sys(err, e, "opening a local copy");
+    int rc = gens_seal_read(entry, &seal, &sealed, err);
+    if (rc)
+        return rc;
+    *spoiled = export < 0 || !sealed || !gens_is_frozen(export, s->m);
     if (*spoiled)
         return CAIRN_OK;
     *fit = s->g->boot[0] && strcmp(seal.boot, s->g->boot) == 0;
     if (*fit || !s->full)
         return CAIRN_OK;
-    int rc = gens_check_bytes(export, s->op, s->m, s->g->secret, err);
+    rc = gens_check_bytes(export, s->op, s->m, s->g->secret, err);
     if (rc == CAIRN_CORRUPT) {
         log_line(LOG_LEVEL_WARNING, "%s, generation %s: %s; it is fetched anew", s->key->id,
                  s->key->gen, err->message);
@@ -235,8 +243,10 @@ static int try_folder(void *ctx, const char *name, struct cairn_error *err)
         gens_is_used(s->g, full))
         return CAIRN_OK;
     CLEANUP_FD int fd = gens_lock_folder(s->g, full, LOCK_SH);
+    int e = errno;
     if (fd < 0)
-        return CAIRN_OK; /* about to go */
+        return gens_is_shortage(e) ? error_sys(err, e, "opening %s", full)
+                                   : CAIRN_OK; /* about to go */
     bool fit, spoiled;
     int rc = look_at(s, fd, &fit, &spoiled, err);
     if (!rc && fit) {
@@ -252,9 +262,10 @@ static int try_folder(void *ctx, const char *name, struct cairn_error *err)
 
 /* Of those that this process uses already. Their bytes were good when it began; only what users may
  * have done to them since is looked at. */
-static struct gens_entry *find_used(struct gens *g, const struct gens_key *key,
-                                    const struct manifest *m)
+static int find_used(struct gens *g, const struct gens_key *key, const struct manifest *m,
+                     struct gens_entry **out, struct cairn_error *err)
 {
+    *out = NULL;
     for (;;) {
         pthread_mutex_lock(&g->lock);
         struct gens_entry *e = find_locked(g, key);
@@ -262,10 +273,17 @@ static struct gens_entry *find_used(struct gens *g, const struct gens_key *key,
             e->refs++;
         pthread_mutex_unlock(&g->lock);
         if (!e)
-            return NULL;
+            return CAIRN_OK;
         CLEANUP_FD int export = open_export(e->fd);
-        if (export >= 0 && gens_is_frozen(export, m))
-            return e;
+        int sys_errno = errno;
+        if (export < 0 && gens_is_shortage(sys_errno)) {
+            gens_unref(e);
+            return error_sys(err, sys_errno, "opening a local copy");
+        }
+        if (export >= 0 && gens_is_frozen(export, m)) {
+            *out = e;
+            return CAIRN_OK;
+        }
         pthread_mutex_lock(&g->lock);
         bool first = !e->unfit;
         e->unfit = true;
@@ -279,11 +297,11 @@ static struct gens_entry *find_used(struct gens *g, const struct gens_key *key,
 int gens_find(struct gens *g, const struct cairn_op *op, const struct gens_key *key,
               const struct manifest *m, bool full, struct gens_entry **out, struct cairn_error *err)
 {
-    *out = find_used(g, key, m);
-    if (*out)
-        return CAIRN_OK;
+    int rc = find_used(g, key, m, out, err);
+    if (rc || *out)
+        return rc;
     struct search s = {.g = g, .op = op, .key = key, .m = m, .full = full};
-    int rc = gens_each(g, key->id, try_folder, &s, err);
+    rc = gens_each(g, key->id, try_folder, &s, err);
     if (rc && s.found) {
         gens_unref(s.found);
         s.found = NULL;
@@ -331,6 +349,13 @@ int gens_build_begin(struct gens *g, uint64_t expected, struct gens_build *b,
         }
         STEP("gens.made");
         b->fd = gens_lock_folder(g, b->name, LOCK_SH); /* or a cleaner was quicker */
+        int e = errno;
+        if (b->fd < 0)
+            (void)unlinkat(g->fd, b->name, AT_REMOVEDIR);
+        if (b->fd < 0 && e != EWOULDBLOCK && e != ENOENT) {
+            b->name[0] = 0;
+            return error_sys(err, e, "opening a folder made in %s", g->path);
+        }
     }
     if (b->fd < 0) {
         b->name[0] = 0;

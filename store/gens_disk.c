@@ -64,17 +64,21 @@ static bool parse_seal(const struct jval *v, struct gens_seal *out)
     return true;
 }
 
-bool gens_seal_read(int entry, struct gens_seal *out)
+int gens_seal_read(int entry, struct gens_seal *out, bool *sealed, struct cairn_error *err)
 {
     char text[SEAL_MAX];
+    *sealed = false;
     CLEANUP_FD int fd = openat(entry, GENS_SEAL, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int e = errno;
+    if (fd < 0 && gens_is_shortage(e))
+        return error_sys(err, e, "reading the seal of a local copy");
     ssize_t n = fd < 0 ? -1 : util_pread_full(fd, text, sizeof(text), 0);
     if (n <= 0)
-        return false;
+        return CAIRN_OK;
     CLEANUP_JVAL struct jval *v = NULL;
-    struct cairn_error ignored;
-    return jval_parse(text, (size_t)n, &v, &ignored) == CAIRN_OK && jval_is_object(v) &&
-           parse_seal(v, out);
+    int rc = jval_parse(text, (size_t)n, &v, err);
+    *sealed = !rc && jval_is_object(v) && parse_seal(v, out);
+    return rc == CAIRN_INTERNAL ? rc : CAIRN_OK;
 }
 
 int gens_seal_write(int entry, const struct gens_seal *seal, struct cairn_error *err)
@@ -190,9 +194,10 @@ static int clean_entry(void *ctx, const char *name, struct cairn_error *err)
     if (snprintf(full, sizeof(full), "%s/%s", c->id, name) >= (int)sizeof(full))
         return CAIRN_OK;
     CLEANUP_FD int fd = openat(c->g->fd, full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || gens_seal_read(fd, &seal))
-        return CAIRN_OK;
     struct cairn_error e;
+    bool sealed;
+    if (fd < 0 || gens_seal_read(fd, &seal, &sealed, &e) || sealed)
+        return CAIRN_OK;
     int rc = gens_remove(c->g, full, &e);
     if (rc && rc != CAIRN_BUSY)
         log_line(LOG_LEVEL_WARNING, "local copies: %s", e.message);
@@ -232,8 +237,15 @@ static int scan_entry(void *ctx, const char *name, struct cairn_error *err)
         return CAIRN_OK;
     CLEANUP_FD int fd =
         openat(s->g->fd, item.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0 || !gens_seal_read(fd, &seal))
+    int e = errno;
+    if (fd < 0 && gens_is_shortage(e))
+        return error_sys(err, e, "opening %s", item.name);
+    if (fd < 0 || fstat(fd, &st) != 0)
         return CAIRN_OK;
+    bool sealed;
+    int rc = gens_seal_read(fd, &seal, &sealed, err);
+    if (rc || !sealed)
+        return rc;
     item.bytes = seal.bytes;
     item.used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
     item.in_use = gens_is_used(s->g, item.name);

@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "store/gens.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #define GENS_TMP    ".tmp-"
@@ -54,8 +55,14 @@ CAIRN_MUST_CHECK int gens_tmp_name(char out[32], struct cairn_error *err);
 /* Open and lock the folder name, which must still be what that name leads to. -1 with errno;
  * EWOULDBLOCK: others use it, or are about to remove it. */
 int gens_lock_folder(struct gens *g, const char *name, int operation);
-/* False: there is none, or it is damaged. */
-bool gens_seal_read(int entry, struct gens_seal *out);
+/* It says nothing about the entry: this process, or the machine, is short of something. */
+static inline bool gens_is_shortage(int sys_errno)
+{
+    return sys_errno == EMFILE || sys_errno == ENFILE || sys_errno == ENOMEM;
+}
+/* *sealed false: there is none, or it is damaged. Errors: it could not be told. */
+CAIRN_MUST_CHECK int gens_seal_read(int entry, struct gens_seal *out, bool *sealed,
+                                    struct cairn_error *err);
 CAIRN_MUST_CHECK int gens_seal_write(int entry, const struct gens_seal *seal,
                                      struct cairn_error *err);
 /* Remove an entry unless somebody uses it (busy). Absent is success. */

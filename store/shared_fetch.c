@@ -148,6 +148,13 @@ static int check_still_there(struct cairn_store *s, const struct cairn_op *op,
     return rc;
 }
 
+/* What is to be leased is made past the bound as well; what others do not need goes for it. */
+static void charge(struct cairn_store *s, uint64_t bytes)
+{
+    if (s->budget)
+        budget_take(s->budget, bytes);
+}
+
 static int download(struct copy *c, const struct cairn_op *op, struct gens_build *b,
                     struct cairn_error *err)
 {
@@ -155,8 +162,12 @@ static int download(struct copy *c, const struct cairn_op *op, struct gens_build
     struct cairn_fetch_result done;
     uint64_t bytes = manifest_info(atomic_load(&r->manifest))->data_bytes;
     int rc = gens_build_begin(c->f->gens, bytes, b, err);
-    if (!rc)
-        rc = cairn_record_fetch(r, op, b->target, NULL, &done, err);
+    if (rc)
+        return rc;
+    /* Only now: a listing of the budget's forgets what was charged before it, and counts what is
+     * being made. */
+    charge(c->f->s, bytes);
+    rc = cairn_record_fetch(r, op, b->target, NULL, &done, err);
     STEP("shared.fetched");
     /* What it shares with the cache counts twice: the cache may let go of it. */
     uint64_t cloned = r->store->backend->ops->open_fd && !rc ? done.cloned_bytes : 0;
@@ -175,17 +186,13 @@ static int install(struct flight *self, struct gens_build *b, const struct gens_
     return rc;
 }
 
-/* What is to be leased is made past the bound as well; what others do not need goes for it. */
-static void charge(struct cairn_store *s, uint64_t bytes)
+/* It is not there after all. Whether a listing has counted it since is not known, so that nothing
+ * can be credited. */
+static void drop(struct cairn_store *s, struct gens_build *b)
 {
+    gens_build_release(b);
     if (s->budget)
-        budget_take(s->budget, bytes);
-}
-
-static void credit(struct cairn_store *s, uint64_t bytes)
-{
-    if (s->budget)
-        budget_credit(s->budget, bytes);
+        budget_look(s->budget);
 }
 
 static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
@@ -193,11 +200,9 @@ static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
 {
     const struct gens_key *key = &c->found->key;
     struct gens_build b = GENS_BUILD_INIT;
-    uint64_t charged = manifest_info(atomic_load(&c->found->r->manifest))->data_bytes;
-    charge(c->f->s, charged);
     int rc = download(c, op, &b, err);
     if (rc == CAIRN_NO_SPACE) {
-        gens_build_release(&b);
+        drop(c->f->s, &b);
         if (gens_clear(c->f->gens))
             rc = download(c, op, &b, err);
     }
@@ -213,11 +218,12 @@ static int make(struct copy *c, struct flight *self, const struct cairn_op *op,
         installed = !rc;
     }
     /* Clones take less than they hold. */
-    if (!installed)
-        credit(c->f->s, charged);
-    else if (b.bytes < charged)
-        credit(c->f->s, charged - b.bytes);
-    gens_build_release(&b);
+    if (installed && c->f->s->budget && b.bytes < b.expected)
+        budget_credit(c->f->s->budget, b.expected - b.bytes);
+    if (installed)
+        gens_build_release(&b);
+    else
+        drop(c->f->s, &b);
     return rc;
 }
 

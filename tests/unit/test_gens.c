@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "store/record.h"
 #include "tests/lib/kit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -354,7 +357,90 @@ START_TEST(test_gens__another_process_keeps_what_it_leases)
 }
 END_TEST
 
-TESTING_MAIN(gens, test_gens__what_somebody_changed_is_fetched_again,
+/* Folders of any kind in the folder of copies, and in those of its ids; *name: one of the latter.
+ */
+static size_t count_copies(char name[512])
+{
+    size_t n = 0;
+    CLEANUP_DIR DIR *dir = opendir(gens_path_text);
+    ck_assert_ptr_nonnull(dir);
+    for (const struct dirent *d; (d = readdir(dir));) {
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        char path[512];
+        snprintf(path, sizeof(path), "%.200s/%.200s", gens_path_text, d->d_name);
+        CLEANUP_DIR DIR *of_id = opendir(path);
+        if (d->d_name[0] == '.')
+            n++;
+        for (const struct dirent *e; d->d_name[0] != '.' && (e = readdir(of_id));)
+            if (e->d_name[0] != '.') {
+                snprintf(name, 512, "%.200s", e->d_name);
+                n++;
+            }
+    }
+    return n;
+}
+
+/* Find the copy, or make one, with so many descriptors and no more. */
+static int with_descriptors(unsigned extra, struct cairn_record *r, bool make)
+{
+    struct rlimit was, low;
+    struct gens_key key;
+    struct gens_entry *e = NULL;
+    struct gens_build b = GENS_BUILD_INIT;
+    const struct manifest *m = atomic_load(&r->manifest);
+    ck_ok(gens_key(m, &key, &err));
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+    low = was;
+    low.rlim_cur = 0;
+    for (unsigned fd = 0, left = extra; low.rlim_cur == 0; fd++)
+        if (fcntl((int)fd, F_GETFD) < 0 && left-- == 0)
+            low.rlim_cur = fd;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
+    int rc = make ? gens_build_begin(k.s->gens, 1, &b, &err)
+                  : gens_find(k.s->gens, NULL, &key, m, true, &e, &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+    if (!rc && !make)
+        ck_assert_ptr_nonnull(e);
+    gens_unref(e);
+    if (make && !rc)
+        gens_build_release(&b);
+    return rc;
+}
+
+START_TEST(test_gens__without_descriptors_nothing_is_lost_or_left)
+{
+    start();
+    struct cairn_fetch_shared_result r;
+    struct cairn_record *record = NULL;
+    char name[512], now[512];
+    fetch(&r);
+    ck_ok(cairn_record_open(k.s, NULL, CK_A, &record, &err));
+    for (int in_use = 1; in_use >= 0; in_use--) {
+        ck_assert_uint_eq(count_copies(name), 1);
+        unsigned extra = 0;
+        for (int rc = CAIRN_TRANSIENT; rc; extra++) {
+            rc = with_descriptors(extra, record, false);
+            ck_assert_msg(!rc || err.sys_errno == EMFILE, "%u: %s", extra, err.message);
+            ck_assert_uint_eq(count_copies(now), 1);
+            ck_assert_str_eq(now, name);
+        }
+        ck_assert_uint_gt(extra, 1);
+        if (in_use)
+            let_go(&r);
+    }
+    ck_assert_int_ne(with_descriptors(0, record, true), CAIRN_OK);
+    ck_assert_int_eq(err.sys_errno, EMFILE);
+    ck_assert_uint_eq(count_copies(now), 1);
+    ck_assert_int_eq(with_descriptors(1, record, true), CAIRN_OK);
+    ck_assert_uint_eq(count_copies(now), 1);
+    cairn_record_close(record);
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(gens, test_gens__without_descriptors_nothing_is_lost_or_left,
+             test_gens__what_somebody_changed_is_fetched_again,
              test_gens__one_of_an_earlier_boot_is_read_once,
              test_gens__one_that_a_crash_damaged_is_fetched_again,
              test_gens__one_without_a_seal_goes_at_the_next_start,
