@@ -2,10 +2,12 @@
 # How long the service takes to answer: a warm fetch, show, a page of 1,000 records, the fork of a record with
 # an image of 1 GiB; alone, and beside sweeps that follow one another on a store of 10,000 records (as gc.sh makes
 # it), in turn, so that the machine's mood counts for both. One connection, one request at a time.
-# usage: service.sh BUILD [PAIRS [REQUESTS]]
+# usage: service.sh BUILD [PAIRS [REQUESTS [WHAT...]]]      (health fetch show meta list fork)
 set -eu
-BUILD=$(cd "${1:?usage: $0 BUILD [PAIRS [REQUESTS]]}" && pwd)
+BUILD=$(cd "${1:?usage: $0 BUILD [PAIRS [REQUESTS [WHAT...]]]}" && pwd)
 pairs=${2:-5} n=${3:-2000}
+whats=(health fetch show meta list fork)
+[ $# -lt 4 ] || whats=("${@:4}")
 W=$(mktemp -d "${TMPDIR:-/tmp}/cairn-bench-service-XXXXXX")
 pid=
 trap '[ -z "$pid" ] || kill "$pid"; wait; rm -rf "$W"' EXIT
@@ -19,7 +21,7 @@ cairn init --compression none >/dev/null
 mkdir "$W/vm"
 openssl enc -aes-128-ctr -K 1 -iv 0 -nosalt -in /dev/zero 2>/dev/null | head -c 1G >"$W/vm/memory"
 cairn publish -q "$BIG" --from "$W/vm"
-cairn serve >"$W/log" 2>&1 &
+"$BUILD/cli/cairn" --store "$W/store" --state "$W/state" --config "$W/config.json" serve >"$W/log" 2>&1 &
 pid=$!
 until ask /healthz >/dev/null 2>&1; do sleep 0.1; done
 ask /v1/gc -X POST >/dev/null
@@ -77,7 +79,7 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 echo "load $(cut -d' ' -f1-3 /proc/loadavg), $(nproc) cores; microseconds, medians of $pairs rounds"
 printf '%-8s %9s %9s %11s %11s %10s\n' '' p50 p99 'p50 sweep' 'p99 sweep' 'p99 ratio'
-for what in health fetch show meta list fork; do
+for what in "${whats[@]}"; do
     measure "$what" >/dev/null
     : >"$W/alone"
     : >"$W/beside"
