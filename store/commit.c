@@ -88,13 +88,20 @@ static int stat_packs(struct cairn_store *s, const struct cairn_op *op, const st
     return rc;
 }
 
-int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
-                       struct pack_set *bad, struct cairn_error *err)
+int commit_check_packs_since(struct cairn_store *s, const struct cairn_op *op,
+                             const struct manifest *m, int64_t since_ns, struct pack_set *bad,
+                             struct cairn_error *err)
 {
     int rc = closed_packs(s, op, m, bad, err);
     if (!rc)
-        rc = stat_packs(s, op, m, 0, bad, err);
+        rc = stat_packs(s, op, m, since_ns, bad, err);
     return rc ? error_wrap(err, "checking the packs") : CAIRN_OK;
+}
+
+int commit_check_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
+                       struct pack_set *bad, struct cairn_error *err)
+{
+    return commit_check_packs_since(s, op, m, 0, bad, err);
 }
 
 static int told_busy(const char *key, struct cairn_error *err)

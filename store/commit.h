@@ -54,6 +54,10 @@ void commit_abandon(struct commit *c);
 CAIRN_MUST_CHECK int commit_check_packs(struct cairn_store *s, const struct cairn_op *op,
                                         const struct manifest *m, struct pack_set *bad,
                                         struct cairn_error *err);
+/* The same, but those that this process made since since_ns (CLOCK_BOOTTIME) are there. */
+CAIRN_MUST_CHECK int commit_check_packs_since(struct cairn_store *s, const struct cairn_op *op,
+                                              const struct manifest *m, int64_t since_ns,
+                                              struct pack_set *bad, struct cairn_error *err);
 
 /* A tombstone of an earlier life of the id names generations whose removal somebody may still
  * finish. Before the new manifest is visible it is emptied, so that nobody does that to the new

@@ -217,7 +217,6 @@ static int ingest(struct staged *p, const struct pack_set *bad, const struct man
     return rc;
 }
 
-/* Its packs are looked at by the commit. */
 static int make_manifest(struct staged *p, const struct pack_set *bad, struct manifest **out)
 {
     size_t n = p->files.n + 1;
@@ -252,19 +251,61 @@ static int check_what_is_there(struct staged *p, const struct manifest *m)
                      p->gen);
 }
 
-static int put_root(struct staged *p, const struct manifest *m)
+/* Where nothing locks, another writer of this very generation may commit it just now, and finds
+ * nothing to do once this manifest lies there: it may name no pack that is closed or gone. Under
+ * the lock it is nobody's until the commit, which looks at the packs. */
+static int check_packs(struct staged *p, const struct manifest *m, struct pack_set *bad)
+{
+    size_t before = bad->n;
+    int64_t began;
+    int rc = CAIRN_OK;
+    if (p->lock >= 0)
+        return CAIRN_OK;
+    do {
+        began = clock_boottime();
+        rc = op_check(p->op, "publish", p->err);
+        if (!rc)
+            rc = commit_check_packs_since(p->s, p->op, m, p->began_ns, bad, p->err);
+    } while (!rc && bad->n == before && clock_boottime() - began > COMMIT_CHECK_MAX_NS);
+    return rc;
+}
+
+/* *again: m names bad packs; nothing was written. */
+static int put_root(struct staged *p, const struct manifest *m, struct pack_set *bad, bool *again)
 {
     char key[KEY_MAX];
-    size_t len;
+    size_t len, before = bad->n;
     const uint8_t *data = manifest_bytes(m, &len);
     layout_export(p->id, p->gen, key);
     int rc = check_what_is_there(p, m);
     if (!rc)
         rc = commit_before(p->s, p->op, p->id, p->err);
     if (!rc)
-        rc = p->s->backend->ops->put(p->s->backend, p->op, key, data, len, p->err);
+        rc = check_packs(p, m, bad);
+    *again = !rc && bad->n > before;
+    if (rc || *again)
+        return rc;
+    rc = p->s->backend->ops->put(p->s->backend, p->op, key, data, len, p->err);
     STEP("staged.prepared");
     return rc ? error_wrap(p->err, "writing the manifest") : CAIRN_OK;
+}
+
+static int prepare_round(struct staged *p, struct pack_set *bad, bool *again, struct manifest **out)
+{
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    *again = false;
+    int rc = make_manifest(p, bad, &m);
+    if (!rc)
+        rc = lock(p);
+    if (rc)
+        return rc;
+    rc = compare(p, m, &p->result->unchanged);
+    if (!rc && !p->result->unchanged)
+        rc = put_root(p, m, bad, again);
+    unlock(p);
+    if (!rc && !*again)
+        *out = util_steal(&m);
+    return rc;
 }
 
 static int prepare(struct staged *p, struct staged_prepared **out)
@@ -279,17 +320,15 @@ static int prepare(struct staged *p, struct staged_prepared **out)
         return rc;
     unlock(p);
     CLEANUP_MANIFEST struct manifest *m = NULL;
-    rc = make_manifest(p, &(struct pack_set){0}, &m);
-    if (!rc)
-        rc = lock(p);
-    if (rc)
-        return rc;
-    rc = compare(p, m, &p->result->unchanged);
-    if (!rc && !p->result->unchanged)
-        rc = put_root(p, m);
-    unlock(p);
-    if (rc)
-        return rc;
+    CLEANUP_PACK_SET struct pack_set bad = {0};
+    bool again = true;
+    for (int round = 0; !rc && again && round < COMMIT_ROUNDS_MAX; round++) {
+        rc = prepare_round(p, &bad, &again, &m);
+        if (again)
+            commit_forget_packs(p->s, &bad);
+    }
+    if (rc || again)
+        return rc ? rc : commit_gave_up(p->err);
     tell(p, m);
     struct staged_prepared *done = malloc(sizeof(*done));
     if (!done)
@@ -426,7 +465,10 @@ static int commit_locked(struct staged *p, const struct staged_commit *c)
                             .absent_ns = p->absent_ns,
                             .committed = p->current.exists && strcmp(p->current.gen, p->gen) == 0};
     rc = commit_rounds(p, c, &commit, m);
-    if (rc)
+    /* What was in the store before, and nowhere else, stays for the next try. */
+    if (rc && !p->from->from)
+        p->s->backend->ops->unstage(p->s->backend, p->id, p->gen);
+    else if (rc)
         commit_abandon(&commit);
     else
         commit_end(&commit);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "store/digest.h"
+#include "store/record.h"
 #include "tests/lib/kit.h"
 
 #include <errno.h>
@@ -287,6 +288,77 @@ START_TEST(test_staged__generations_are_removed_one_by_one)
 }
 END_TEST
 
+static int no_listing(void *ctx, struct backend *b, const char *prefix, struct cairn_error *e)
+{
+    (void)ctx, (void)b;
+    return strcmp(prefix, LAYOUT_CLOSED) == 0
+               ? error_set(e, CAIRN_TRANSIENT, EIO, "the listing fails")
+               : CAIRN_OK;
+}
+
+/* What lies in the store only must be there for the next try. */
+START_TEST(test_staged__a_commit_from_the_store_that_failed_is_made_again)
+{
+    CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+    kit_start(&k, &(struct kit_options){.chunk_size = 65536});
+    kit_sample(&k, "one", 1);
+    kit_sample(&k, "two", 2);
+    ck_ok(kit_publish(&k, TP_A, "one", "{\"a\":1}", NULL, &err));
+    ck_ok(kit_publish(&k, TP_A, "two", "{\"a\":2}", NULL, &err));
+    ck_ok(prepare(CK_B, "one", "{\"b\":1}", NULL, &m));
+    kit_hook(&k, &(struct kit_hooks){.before_list = no_listing});
+    ck_fails(commit(TP_A, NULL, "{\"a\":1}", NULL, NULL), CAIRN_TRANSIENT);
+    ck_fails(commit(CK_B, NULL, "{\"b\":1}", NULL, NULL), CAIRN_TRANSIENT);
+    kit_hook(&k, &(struct kit_hooks){0});
+    kit_same(&k, TP_A, "two");
+    ck_assert_int_eq(kit_opens(&k, CK_B), CAIRN_NOT_FOUND);
+    ck_ok(commit(TP_A, NULL, "{\"a\":1}", NULL, NULL));
+    ck_ok(commit(CK_B, NULL, "{\"b\":1}", NULL, NULL));
+    kit_same(&k, TP_A, "one");
+    kit_same(&k, CK_B, "one");
+    kit_verify(&k);
+    kit_stop(&k);
+}
+END_TEST
+
+/* Where nothing locks, the manifest of the first half may replace the same one of a writer that
+ * commits it just now. */
+START_TEST(test_staged__a_first_half_names_no_dead_pack_where_nothing_locks)
+{
+    kit_start(&k, &(struct kit_options){.mem = true, .chunk_size = 65536});
+    kit_sample(&k, "one", 1);
+    for (int closed = 0; closed < 2; closed++) {
+        CLEANUP_STAGED_PREPARED struct staged_prepared *m = NULL;
+        char pack[KEY_MAX], mark[KEY_MAX], text[PACK_TEXT];
+        const char *id = closed ? CK_C : CK_B, *meta = closed ? "{\"c\":1}" : "{\"b\":1}";
+        ck_ok(kit_publish(&k, closed ? TP_A : CK_A, "one", "{}", NULL, &err));
+        struct cairn_record *r = NULL;
+        ck_ok(cairn_record_open(k.s, NULL, closed ? TP_A : CK_A, &r, &err));
+        layout_pack(manifest_pack(atomic_load(&r->manifest), 0), pack);
+        cairn_record_close(r);
+        kit_closed_key(pack, mark);
+        snprintf(text, sizeof(text), "%.32s", mark + strlen(LAYOUT_CLOSED));
+        if (closed)
+            kit_put(&k, mark, "", 0);
+        else
+            kit_remove(&k, pack);
+        ck_ok(prepare(id, "one", meta, NULL, &m));
+        CLEANUP_MANIFEST struct manifest *there = NULL;
+        char gen[GEN_TEXT];
+        gen_of(meta, gen);
+        ck_ok(store_load_manifest(k.s, NULL, id, gen, &there, &err));
+        for (uint32_t i = 0; i < manifest_info(there)->n_packs; i++) {
+            char other[PACK_TEXT];
+            util_hex(manifest_pack(there, i), PACK_ID_LEN, other);
+            ck_assert_str_ne(other, text);
+        }
+        ck_ok(commit(id, "one", meta, m, NULL));
+        kit_same(&k, id, "one");
+    }
+    kit_stop(&k);
+}
+END_TEST
+
 /* ---- What was chunked before ----------------------------------------------------------------- */
 
 static void what_the_background_knows_is_not_read_again(const struct kit_options *shape)
@@ -486,7 +558,9 @@ START_TEST(test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differ
 }
 END_TEST
 
-TESTING_MAIN(staged, test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differs,
+TESTING_MAIN(staged, test_staged__a_commit_from_the_store_that_failed_is_made_again,
+             test_staged__a_first_half_names_no_dead_pack_where_nothing_locks,
+             test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differs,
              test_staged__prepared_is_invisible_and_committed_is_there,
              test_staged__a_commit_needs_neither_manifest_nor_anything_else_of_the_first_half,
              test_staged__packs_closed_between_the_halves_are_not_referred_to,
