@@ -584,7 +584,10 @@ END_TEST
 START_TEST(test_s3_backend__retry_after_is_kept)
 {
     struct cairn_error err;
-    store_start(S3_SIGNATURE_V4);
+    server_start();
+    struct s3_config c = store_config();
+    c.retry_window_ns = 60 * NS_PER_S;
+    store_open(&c);
     plant();
     rule("GET times=1 do status=503 code=SlowDown retry-after=2");
     int64_t start = clock_monotonic();
