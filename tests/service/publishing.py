@@ -335,6 +335,30 @@ else:
     skipped += 1
 
 
+def a_staging_may_lie_on_the_mount_of_the_same_service():
+    root = kit.folder()
+    mount = os.path.join(root, "mnt")
+    os.mkdir(mount)
+    m = kit.Service(root=root, args=["--mount", mount])
+    kit.eventually("it is mounted", lambda: os.path.ismount(mount))
+    data = random.Random(12).randbytes(3 << 20)
+    mine = os.path.join(mount, f"{kit.A}-1.tmp")
+    fill(mine, {"memory": data}, b"{}")
+    a = publish(m, kit.A, staging=mine)
+    kit.equal((a.status, a.json()["gen"]), (200, gen(b"{}")), a.body)
+    assert content(m, kit.A, "memory") == data
+    with open(f"{mount}/{kit.A}/export-{gen(b'{}')}/memory", "rb") as f:
+        assert f.read() == data
+    m.end()
+    kit.equal(os.path.ismount(mount), False)
+
+
+if os.geteuid() == 0 and os.path.exists("/dev/fuse"):
+    kit.test(a_staging_may_lie_on_the_mount_of_the_same_service)
+else:
+    skipped += 1
+
+
 @kit.test
 def a_kill_in_the_middle_leaves_an_answer_and_a_free_id():
     rng = random.Random(5)
