@@ -215,10 +215,9 @@ int spool_find(struct mount *m, struct inode *dir, const char *name, struct inod
     return e ? e : spool_node_at(m, folder, name, out, st);
 }
 
-static int list_one(struct mount *m, dev_t dev, int folder, const struct dirent *d,
-                    struct dirlist *list, bool root, struct cairn_error *err)
+static int list_one(dev_t dev, int folder, const struct dirent *d, struct dirlist *list, bool root,
+                    struct cairn_error *err)
 {
-    (void)m;
     unsigned type = DTTOIF(d->d_type);
     struct stat st;
     if (d->d_type == DT_UNKNOWN) {
@@ -233,8 +232,7 @@ static int list_one(struct mount *m, dev_t dev, int folder, const struct dirent 
 }
 
 /* The names in a folder of the spool. */
-static int list_folder(struct mount *m, int folder, struct dirlist *list, bool root,
-                       struct cairn_error *err)
+static int list_folder(int folder, struct dirlist *list, bool root, struct cairn_error *err)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -254,7 +252,7 @@ static int list_folder(struct mount *m, int folder, struct dirlist *list, bool r
         }
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
             continue;
-        int rc = list_one(m, st.st_dev, folder, d, list, root, err);
+        int rc = list_one(st.st_dev, folder, d, list, root, err);
         if (rc)
             return rc;
     }
@@ -268,7 +266,7 @@ int spool_list(struct mount *m, struct inode *dir, struct dirlist *list, struct 
         return CAIRN_OK;
     if (e)
         return error_sys(err, e, "spool: opening a folder");
-    return list_folder(m, folder, list, dir->kind == INODE_ROOT, err);
+    return list_folder(folder, list, dir->kind == INODE_ROOT, err);
 }
 
 /* ---- Chunking in the background -------------------------------------------------------------- */
