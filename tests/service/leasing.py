@@ -181,6 +181,30 @@ def a_new_generation_leaves_the_leased_one_alone():
 
 
 @kit.test
+def what_is_leased_is_not_evicted():
+    small = kit.Service(config=dict(CONFIG, cache_bytes="8M"))
+    data = [{"memory": rng.randbytes(3 << 20)} for _ in range(6)]
+    ids = ["ck_%016x" % (0xe00 + i) for i in range(6)]
+    for id, d in zip(ids, data):
+        small.publish(id, d)
+    kept = fetch(small, ids[0])
+    others = []
+    for id, d in zip(ids[1:], data[1:]):
+        f = fetch(small, id)
+        assert read(f["path"]) == d
+        release(small, f["lease"])
+        others.append(f["path"])
+    kit.eventually("others go", lambda: sum(map(os.path.exists, others)) <= 2)
+    assert read(kept["path"]) == data[0]
+    # What was evicted is fetched again.
+    f = fetch(small, ids[1])
+    assert read(f["path"]) == data[1] and not f["ready"], f
+    release(small, f["lease"])
+    release(small, kept["lease"])
+    small.end()
+
+
+@kit.test
 def a_killed_service_keeps_no_lease():
     fetch(s, kit.A)
     b = fetch(s, kit.B)
