@@ -65,7 +65,9 @@ static int read_range(struct cairn_record *r, const struct cairn_op *op, const s
 
 /* ---- Everything else: out of the cache ------------------------------------------------------- */
 
-#define SPANS_MAX 32
+/* Of one part of a call. What was fetched for it is held until all of it was copied, so that a call
+ * of some megabytes has its chunks once, also where no cache takes them. */
+#define SPANS_MAX 256
 
 static int copy_span(struct cairn_store *s, const struct record_span *span, uint8_t *out)
 {
