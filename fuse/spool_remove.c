@@ -18,6 +18,7 @@
 #include "fuse/spool.h"
 #include "fuse/spool_hidden.h"
 #include "fuse/task.h"
+#include "store/remove.h"
 #include "store/staged.h"
 
 #include <errno.h>
@@ -96,9 +97,12 @@ static int remove_generation(struct mount *m, const struct cairn_op *op, const s
     int rc = store_get_meta(m->store, op, r->id, &meta, gen, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
         return error_set(err, rc, e.sys_errno, "%s", e.message);
-    bool committed = !rc && strcmp(gen, r->gen) == 0;
-    rc = committed ? cairn_delete(m->store, op, r->id, err)
-                   : staged_remove_generation(m->store, op, r->id, r->gen, err);
+    bool committed = !rc && strcmp(gen, r->gen) == 0, other = false;
+    rc = committed ? remove_if_committed(m->store, op, r->id, r->gen, &other, err) : CAIRN_OK;
+    /* Somebody may have published another one while this waited for the lock. */
+    committed = committed && !other;
+    if (!rc && !committed)
+        rc = staged_remove_generation(m->store, op, r->id, r->gen, err);
     STEP("mount.removed");
     if (!rc && committed)
         leave_meta(m, r->id, &meta);
@@ -154,8 +158,8 @@ static int remove_folder(struct mount *m, const struct cairn_op *op, const struc
     return rc;
 }
 
-static int remove_record(struct mount *m, const struct cairn_op *op, const struct removal *r,
-                         struct cairn_error *err)
+static int remove_whole(struct mount *m, const struct cairn_op *op, const struct removal *r,
+                        struct cairn_error *err)
 {
     struct record_now now;
     struct inode *folder = inode_record(m, r->id);
@@ -167,8 +171,11 @@ static int remove_record(struct mount *m, const struct cairn_op *op, const struc
         rc = records_now(m, op, r->id, &now, err);
     if (!rc && !now.exists && !spool_has_record(m, r->id))
         rc = error_set(err, CAIRN_NOT_FOUND, ENOENT, "no such record: %s", r->id);
+    bool other = false;
     if (!rc && now.exists)
-        rc = cairn_delete(m->store, op, r->id, err);
+        rc = remove_if_committed(m->store, op, r->id, now.gen, &other, err);
+    if (!rc && other)
+        rc = error_set(err, CAIRN_INVALID, ENOTEMPTY, "somebody has just published %s", r->id);
     records_changed(m, r->id);
     if (rc)
         return rc;
@@ -187,7 +194,7 @@ static void removal_task(struct mount *m, struct fuse_req *req, const struct cai
     const struct removal *r = arg;
     struct cairn_error err;
     char what[384];
-    int rc = r->dir ? remove_folder(m, op, r, &err) : remove_record(m, op, r, &err);
+    int rc = r->dir ? remove_folder(m, op, r, &err) : remove_whole(m, op, r, &err);
     snprintf(what, sizeof(what), "removing %s of %s", r->dir ? r->name : "the folder", r->id);
     int e = rc ? task_errno(m, what, &err) : 0;
     fuse_reply_err(req, e);

@@ -161,11 +161,25 @@ int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *
     return rc;
 }
 
-int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *id,
-                 struct cairn_error *err)
+static int is_other(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                    const char *gen, bool *other, struct cairn_error *err)
 {
-    ERROR_OR_LOCAL(err);
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    char now[GEN_TEXT] = "";
+    struct cairn_error e;
+    int rc = store_get_meta(s, op, id, &meta, now, &e);
+    if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
+        return error_set(err, rc, e.sys_errno, "%s", e.message);
+    *other = strcmp(rc ? "" : now, gen) != 0;
+    return CAIRN_OK;
+}
+
+/* gen, other: as remove_if_committed; gen NULL: whatever is there. */
+static int delete_record(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                         const char *gen, bool *other, struct cairn_error *err)
+{
     struct backend *b = s->backend;
+    *other = false;
     int rc = id_check(id, err);
     if (!rc)
         rc = op_check(op, "delete", err);
@@ -178,15 +192,34 @@ int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *i
     rc = lock_record(s, op, id, &lock, err);
     if (rc)
         return error_wrap(err, "delete %s", id);
-    rc = hold_exists(s, op, id, &held, err);
+    STEP("remove.locked");
+    if (gen)
+        rc = is_other(s, op, id, gen, other, err);
+    if (!rc && !*other)
+        rc = hold_exists(s, op, id, &held, err);
     if (!rc && held)
         rc = error_set(err, CAIRN_BUSY, EBUSY, "it is held: release it first");
-    if (!rc)
+    if (!rc && !*other)
         rc = remove_record(s, op, id, err);
-    if (!rc)
+    if (!rc && !*other)
         parents_drop(s, id);
     b->ops->unlock(b, id, lock);
-    if (!rc)
+    if (!rc && !*other)
         shared_fetch_forget(s, op, id);
     return rc ? error_wrap(err, "delete %s", id) : CAIRN_OK;
+}
+
+int cairn_delete(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                 struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    bool other;
+    return delete_record(s, op, id, NULL, &other, err);
+}
+
+int remove_if_committed(struct cairn_store *s, const struct cairn_op *op, const char *id,
+                        const char *gen, bool *other, struct cairn_error *err)
+{
+    ERROR_OR_LOCAL(err);
+    return delete_record(s, op, id, gen, other, err);
 }

@@ -9,6 +9,12 @@
 CAIRN_MUST_CHECK int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *id,
                                    struct cairn_error *err);
 
+/* cairn_delete, but only if gen is committed under the lock ("": no generation is, or none that can
+ * be read). *other: it is not, and nothing was done: what somebody published meanwhile stays. */
+CAIRN_MUST_CHECK int remove_if_committed(struct cairn_store *s, const struct cairn_op *op,
+                                         const char *id, const char *gen, bool *other,
+                                         struct cairn_error *err);
+
 /* Finish a removal that was cut short: remove the generations that the record's tombstone names and
  * nothing else, so that what was published under the id since stays. No tombstone: nothing to do.
  * This is what a sweep calls. The caller holds the record's lock where there are locks. Where there

@@ -353,14 +353,49 @@ START_TEST(test_remove__a_full_disk_does_not_keep_records)
 }
 END_TEST
 
-TESTING_MAIN(remove, test_remove__a_full_disk_does_not_keep_records,
-             test_remove__the_record_goes_and_its_packs_stay,
-             test_remove__every_generation_and_leftover_goes,
-             test_remove__neighbours_are_not_touched,
-             test_remove__a_failure_anywhere_is_finished_by_the_next,
-             test_remove__a_damaged_tombstone_does_not_keep_a_record_for_ever,
-             test_remove__tombstones_round_trip,
-             test_remove__a_tombstone_never_reaches_a_later_life,
-             test_remove__what_is_published_again_is_not_removed_any_more,
-             test_remove__a_sweep_finishes_what_nobody_published_again,
-             test_remove__a_held_record_stays)
+/* Who removes what is committed, and waits for a publish, does not remove what that has committed.
+ */
+static void only_what_is_committed_still(bool mem)
+{
+    char one[GEN_TEXT], two[GEN_TEXT];
+    bool other = false;
+    start(mem);
+    ck_ok(gen_of_meta("1", 1, one, &err));
+    ck_ok(gen_of_meta("2", 1, two, &err));
+    ck_ok(kit_publish(&k, TP_A, "one", "1", NULL, &err));
+    ck_ok(kit_publish(&k, TP_A, "one", "2", NULL, &err));
+    ck_ok(remove_if_committed(k.s, NULL, TP_A, one, &other, &err));
+    ck_assert(other);
+    ck_ok(remove_if_committed(k.s, NULL, TP_A, "", &other, &err));
+    ck_assert(other);
+    kit_same(&k, TP_A, "one");
+    ck_assert_uint_eq(kit_objects(&k, LAYOUT_TOMB), 0);
+    ck_ok(cairn_hold(k.s, NULL, TP_A, &err));
+    ck_fails(remove_if_committed(k.s, NULL, TP_A, two, &other, &err), CAIRN_BUSY);
+    ck_ok(cairn_release(k.s, NULL, TP_A, &err));
+    ck_ok(remove_if_committed(k.s, NULL, TP_A, two, &other, &err));
+    ck_assert(!other);
+    ck_assert_uint_eq(left_of(TP_A), 0);
+    ck_ok(remove_if_committed(k.s, NULL, TP_A, two, &other, &err));
+    ck_assert(other);
+    ck_ok(remove_if_committed(k.s, NULL, TP_A, "", &other, &err));
+    ck_assert(!other);
+    kit_stop(&k);
+}
+
+START_TEST(test_remove__only_what_is_committed_still)
+{
+    only_what_is_committed_still(false);
+    only_what_is_committed_still(true);
+}
+END_TEST
+
+TESTING_MAIN(
+    remove, test_remove__only_what_is_committed_still,
+    test_remove__a_full_disk_does_not_keep_records, test_remove__the_record_goes_and_its_packs_stay,
+    test_remove__every_generation_and_leftover_goes, test_remove__neighbours_are_not_touched,
+    test_remove__a_failure_anywhere_is_finished_by_the_next,
+    test_remove__a_damaged_tombstone_does_not_keep_a_record_for_ever,
+    test_remove__tombstones_round_trip, test_remove__a_tombstone_never_reaches_a_later_life,
+    test_remove__what_is_published_again_is_not_removed_any_more,
+    test_remove__a_sweep_finishes_what_nobody_published_again, test_remove__a_held_record_stays)
