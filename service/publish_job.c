@@ -23,7 +23,6 @@ static int job_new(struct publish_jobs *p, const char *token, struct job **out,
         return error_oom(err, "publish");
     j->p = p;
     memcpy(j->token, token, TOKEN_TEXT);
-    j->staging = STAGING_OPEN_INIT;
     j->meta = BUF_INIT(META_MAX + 1);
     j->refs = 1;
     op_cond_init(&j->changed);
@@ -33,7 +32,7 @@ static int job_new(struct publish_jobs *p, const char *token, struct job **out,
 
 static void job_free(struct job *j)
 {
-    staging_open_release(&j->staging);
+    free(j->folder);
     buf_release(&j->meta);
     free(j->parent);
     cairn_cancel_free(j->cancel);
@@ -157,9 +156,17 @@ static void progress(void *ctx, uint64_t done, uint64_t total)
     atomic_store(&j->bytes_total, total);
 }
 
+int job_open_staging(const struct job *j, struct staging_open *out, struct cairn_error *err)
+{
+    return j->folder ? staging_open_for(NULL, j->folder, j->asker, out, err)
+                     : staging_open_for(j->p->area, j->token, j->asker, out, err);
+}
+
 static int publish(struct job *j, struct cairn_publish_result *result, struct cairn_error *err)
 {
-    struct cairn_publish_options o = {.from = j->staging.from,
+    struct staging_open staging;
+    int rc = job_open_staging(j, &staging, err);
+    struct cairn_publish_options o = {.from = staging.from,
                                       .meta = j->meta.data,
                                       .meta_len = j->meta.len,
                                       .parent = j->parent,
@@ -167,7 +174,10 @@ static int publish(struct job *j, struct cairn_publish_result *result, struct ca
                                       .progress = {.report = progress, .ctx = j},
                                       .owned = j->owned,
                                       .owner = j->ticket.uid};
-    return cairn_publish(j->p->o.store, &j->op, j->ticket.id, &o, result, err);
+    if (!rc)
+        rc = cairn_publish(j->p->o.store, &j->op, j->ticket.id, &o, result, err);
+    staging_open_release(&staging);
+    return rc;
 }
 
 static void remove_staging(struct publish_jobs *p, const char *token)
@@ -200,7 +210,6 @@ void job_run(struct lane_job *lane_job)
         log_line(LOG_LEVEL_WARNING, "outcome of a publish of %s is not kept: %s", t.id,
                  ignored.message);
     STEP("service.noted");
-    staging_open_release(&j->staging);
     pthread_mutex_lock(&p->lock);
     j->ticket = t;
     j->rc = rc;

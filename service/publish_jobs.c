@@ -15,6 +15,8 @@
 
 /* So many calls wait at most, each on a thread of its own. */
 #define WAITING_MAX 128
+/* So many are queued or run at most: each keeps its meta, and the descriptor of its token. */
+#define JOBS_MAX 512
 /* So many stagings are open at most. */
 #define STAGINGS_MAX 65536
 
@@ -183,15 +185,15 @@ static int get_ticket(struct publish_jobs *p, const struct publish_request *r, c
     return rc ? rc : check_ticket(r, t, hash, err);
 }
 
-static int get_meta(struct job *j, const struct publish_request *r, char gen[GEN_TEXT],
-                    struct cairn_error *err)
+static int get_meta(struct job *j, const struct staging_open *staging,
+                    const struct publish_request *r, char gen[GEN_TEXT], struct cairn_error *err)
 {
     int rc;
     if (r->meta) {
         rc = r->meta_len > META_MAX ? CAIRN_OK : buf_add(&j->meta, r->meta, r->meta_len, err);
         return rc ? rc : gen_of_meta(r->meta, r->meta_len, gen, err);
     }
-    rc = staging_meta(&j->staging, r->uid, &j->meta, err);
+    rc = staging_meta(staging, r->uid, &j->meta, err);
     if (rc == CAIRN_NOT_FOUND)
         rc = meta_default(r->id, &j->meta, err);
     return rc ? rc : gen_of_meta(j->meta.data, j->meta.len, gen, err);
@@ -201,11 +203,14 @@ static int get_meta(struct job *j, const struct publish_request *r, char gen[GEN
 static int prepare(struct job *j, const struct publish_request *r, struct ticket *t,
                    struct cairn_error *err)
 {
-    struct publish_jobs *p = j->p;
-    int rc = r->staging ? staging_open_for(NULL, r->staging, r->uid, &j->staging, err)
-                        : staging_open_for(p->area, j->token, r->uid, &j->staging, err);
+    struct staging_open staging;
+    j->asker = r->uid;
+    if (r->staging && !(j->folder = strdup(r->staging)))
+        return error_oom(err, "publish");
+    int rc = job_open_staging(j, &staging, err);
     if (!rc)
-        rc = get_meta(j, r, t->gen, err);
+        rc = get_meta(j, &staging, r, t->gen, err);
+    staging_open_release(&staging);
     if (!rc && !j->meta.data)
         rc = buf_reserve(&j->meta, 1, err); /* an empty one is no absent one */
     if (!rc && r->parent && !(j->parent = strdup(r->parent)))
@@ -254,8 +259,8 @@ static int submit(struct job *j, const struct ticket *t, struct cairn_error *err
 {
     struct publish_jobs *p = j->p;
     pthread_mutex_lock(&p->lock);
-    bool stop = p->stop, taken = is_published_locked(p, t->id);
-    if (!stop && !taken) {
+    bool stop = p->stop, taken = is_published_locked(p, t->id), full = p->at_work >= JOBS_MAX;
+    if (!stop && !taken && !full) {
         j->ticket = *t;
         j->phase = JOB_QUEUED;
         j->refs++; /* the lane's */
@@ -267,6 +272,8 @@ static int submit(struct job *j, const struct ticket *t, struct cairn_error *err
         return error_set(err, CAIRN_TRANSIENT, ESHUTDOWN, "the service is being stopped");
     if (taken)
         return error_set(err, CAIRN_BUSY, EBUSY, "%s is being published by another request", t->id);
+    if (full)
+        return error_set(err, CAIRN_TRANSIENT, EAGAIN, "%d publishes are queued already", JOBS_MAX);
     j->lane_job.run = job_run;
     int rc = lane_submit(p->o.lane, &j->lane_job, err);
     if (!rc)

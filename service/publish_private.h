@@ -25,7 +25,8 @@ struct job {
     char token[TOKEN_TEXT];   /* constant */
     /* Set while CLAIMED, then constant but for the ticket, which is the running thread's until
      * ENDED and is read by others as p->lock allows (see job_ticket). */
-    struct staging_open staging;
+    char *folder;   /* owned; NULL: the staging of the token */
+    uint32_t asker; /* a user */
     struct buf meta;
     char *parent; /* owned; NULL: none */
     bool digest, owned;
@@ -72,6 +73,10 @@ CAIRN_MUST_CHECK int job_wait(struct job *job, enum job_phase phase, const struc
 void job_ticket(struct job *job, struct ticket *out);
 /* The same, and its class and error if it ended as failed. */
 CAIRN_MUST_CHECK int job_outcome(struct job *job, struct ticket *out, struct cairn_error *err);
+/* *out is to be released, also after a failure. Descriptors are held only while they are used: any
+ * number of jobs may be queued. */
+CAIRN_MUST_CHECK int job_open_staging(const struct job *job, struct staging_open *out,
+                                      struct cairn_error *err);
 /* For the lane: publish. */
 void job_run(struct lane_job *lane_job);
 
