@@ -5,8 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <mntent.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -15,22 +15,68 @@
 
 /* ---- What is mounted ------------------------------------------------------------------------- */
 
-/* getmntent(3) leaves octal escapes of mountinfo's kind decoded; /proc/self/mounts has the same. */
-static bool top_mount(const char *dir, char type[64])
+/* What is mounted on a folder, topmost. */
+struct top_mount {
+    char type[64];
+    unsigned number; /* as mountpoint_number; 0: of a real device */
+};
+
+/* proc(5): blanks and the like are \ooo in the names of /proc/self/mountinfo. */
+static void unescape(char *text)
 {
-    FILE *f = setmntent("/proc/self/mounts", "re");
-    bool found = false;
-    struct mntent entry;
-    CLEANUP_FREE char *room = malloc(16384);
-    while (f && room && getmntent_r(f, &entry, room, 16384)) {
-        if (strcmp(entry.mnt_dir, dir) != 0)
-            continue;
-        snprintf(type, 64, "%s", entry.mnt_type);
-        found = true;
+    char *to = text;
+    for (const char *at = text; *at; to++) {
+        if (at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] && at[3]) {
+            *to = (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'));
+            at += 4;
+        } else {
+            *to = *at++;
+        }
     }
+    *to = 0;
+}
+
+/* "36 35 0:45 / /mnt rw,noatime shared:1 - fuse.cairn cairn rw" */
+static bool parse_mount(char *line, const char *dir, struct top_mount *out)
+{
+    unsigned device_major, device_minor;
+    int name = 0, end = 0;
+    char *rest = strstr(line, " - ");
+    if (!rest ||
+        sscanf(line, "%*d %*d %u:%u %*s %n%*s%n", &device_major, &device_minor, &name, &end) != 2 ||
+        !end)
+        return false;
+    line[end] = 0;
+    unescape(line + name);
+    if (strcmp(line + name, dir) != 0 || sscanf(rest + 3, "%63s", out->type) != 1)
+        return false;
+    out->number = device_major == 0 ? device_minor : 0;
+    return true;
+}
+
+static bool top_mount(const char *dir, struct top_mount *out)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    CLEANUP_FREE char *line = NULL;
+    size_t cap = 0;
+    bool found = false;
+    struct top_mount here;
+    while (f && getline(&line, &cap, f) > 0)
+        if (parse_mount(line, dir, &here)) {
+            *out = here;
+            found = true;
+        }
     if (f)
-        endmntent(f);
+        fclose(f);
     return found;
+}
+
+/* Ours: of this kind, and this very one unless its number is not known. */
+static bool is_mounted(const char *dir, unsigned number)
+{
+    struct top_mount top;
+    return top_mount(dir, &top) && strcmp(top.type, MOUNTPOINT_TYPE) == 0 &&
+           (!number || top.number == number);
 }
 
 /* realpath(3) of a folder that cannot be looked at itself (a dead mount): that of its parent, and
@@ -113,12 +159,11 @@ static int check_empty(const char *dir, struct cairn_error *err)
 
 static int take_dead_away(const char *dir, struct cairn_error *err)
 {
-    char type[64];
-    if (!top_mount(dir, type) || strcmp(type, MOUNTPOINT_TYPE) != 0)
+    if (!is_mounted(dir, 0))
         return error_set(err, CAIRN_BUSY, EBUSY, "on %s there is a dead mount that is not ours",
                          dir);
     log_line(LOG_LEVEL_NOTICE, "mount: taking the dead mount on %s away", dir);
-    return mountpoint_detach(dir, err);
+    return mountpoint_detach(dir, 0, err);
 }
 
 /* Asks whoever serves it: what the kernel remembers of a mount that died just now is worth nothing.
@@ -136,7 +181,7 @@ int mountpoint_prepare(const char *dir, const char *const *apart, size_t n_apart
                        struct cairn_error *err)
 {
     CLEANUP_FREE char *whole = absolute(dir);
-    char type[64];
+    struct top_mount top;
     mode_t mode;
     if (!whole)
         return error_sys(err, errno, "mount point %s", dir);
@@ -151,9 +196,9 @@ int mountpoint_prepare(const char *dir, const char *const *apart, size_t n_apart
         rc = error_set(err, CAIRN_INVALID, ENOTDIR, "the mount point %s is no folder", whole);
     if (!rc)
         rc = check_apart(whole, apart, n_apart, err);
-    if (!rc && top_mount(whole, type) && strncmp(type, "fuse", 4) == 0)
+    if (!rc && top_mount(whole, &top) && strncmp(top.type, "fuse", 4) == 0)
         rc = error_set(err, CAIRN_BUSY, EBUSY, "something is mounted on %s already (%s)", whole,
-                       type);
+                       top.type);
     if (!rc)
         rc = check_empty(whole, err);
     if (!rc)
@@ -208,11 +253,10 @@ static int fusermount(const char *dir, bool lazy, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-int mountpoint_unmount(const char *dir, bool *busy, struct cairn_error *err)
+int mountpoint_unmount(const char *dir, unsigned number, bool *busy, struct cairn_error *err)
 {
-    char type[64];
     *busy = false;
-    if (!top_mount(dir, type) || strcmp(type, MOUNTPOINT_TYPE) != 0)
+    if (!is_mounted(dir, number))
         return CAIRN_OK;
     if (geteuid() != 0) {
         int rc = fusermount(dir, false, err);
@@ -226,8 +270,10 @@ int mountpoint_unmount(const char *dir, bool *busy, struct cairn_error *err)
     return e == EBUSY || e == EINVAL ? CAIRN_OK : error_sys(err, e, "unmounting %s", dir);
 }
 
-int mountpoint_detach(const char *dir, struct cairn_error *err)
+int mountpoint_detach(const char *dir, unsigned number, struct cairn_error *err)
 {
+    if (!is_mounted(dir, number))
+        return CAIRN_OK;
     if (geteuid() != 0)
         return fusermount(dir, true, err);
     if (umount2(dir, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
@@ -261,11 +307,11 @@ void mountpoint_read_ahead(unsigned number, unsigned kib)
 
 void mountpoint_abort(const char *dir, unsigned number)
 {
-    char path[96], type[64];
+    char path[96];
     snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
     if (number && write_text(path, "1"))
         return;
     /* Where those are not shown: root says so by forcing an unmount, which is busy all the same. */
-    if (geteuid() == 0 && top_mount(dir, type) && strcmp(type, MOUNTPOINT_TYPE) == 0)
+    if (geteuid() == 0 && is_mounted(dir, number))
         (void)umount2(dir, MNT_FORCE | UMOUNT_NOFOLLOW);
 }

@@ -19,10 +19,14 @@ CAIRN_MUST_CHECK int mountpoint_prepare(const char *dir, const char *const *apar
 /* As root: *device is /dev/fuse, open (owned by the caller), mounted on dir. */
 CAIRN_MUST_CHECK int mountpoint_mount(const char *dir, int *device, struct cairn_error *err);
 
+/* Below, number: of the file system, as mountpoint_number gave it. Nothing is done where another
+ * one is mounted on dir by now; 0: it is not known, any of Cairn's will do. */
+
 /* Once; *busy: not now, it is in use. Gone already is success. */
-CAIRN_MUST_CHECK int mountpoint_unmount(const char *dir, bool *busy, struct cairn_error *err);
-/* Take the name away whoever uses it. */
-CAIRN_MUST_CHECK int mountpoint_detach(const char *dir, struct cairn_error *err);
+CAIRN_MUST_CHECK int mountpoint_unmount(const char *dir, unsigned number, bool *busy,
+                                        struct cairn_error *err);
+/* Take the name away whoever uses it. Gone already is success. */
+CAIRN_MUST_CHECK int mountpoint_detach(const char *dir, unsigned number, struct cairn_error *err);
 
 /* The number by which the kernel knows the file system that is mounted on dir; 0: not to be had. */
 unsigned mountpoint_number(const char *dir);

@@ -180,7 +180,7 @@ static int mount_it(struct session *s, struct cairn_error *err)
     rc = passthrough_attach(m, device, err);
     if (rc) {
         struct cairn_error ignored;
-        if (mountpoint_detach(m->dir, &ignored))
+        if (mountpoint_detach(m->dir, 0, &ignored))
             log_line(LOG_LEVEL_WARNING, "mount: %s", ignored.message);
         close(device);
         return rc;
@@ -289,7 +289,7 @@ static struct session *session_new(struct cairn_store *store, const struct mount
 static void take_back(struct session *s)
 {
     struct cairn_error ignored;
-    if (s->m.device >= 0 && mountpoint_detach(s->m.dir, &ignored))
+    if (s->m.device >= 0 && mountpoint_detach(s->m.dir, s->number, &ignored))
         log_line(LOG_LEVEL_WARNING, "mount: %s", ignored.message);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
@@ -370,7 +370,7 @@ static bool unmount_gently(struct session *s, const struct cairn_op *op)
     if (lanes_drain(s->m.lanes, op, &err))
         log_line(LOG_LEVEL_WARNING, "mount: %s", err.message);
     for (int64_t end = clock_monotonic() + BUSY_NS;;) {
-        if (mountpoint_unmount(s->m.dir, &busy, &err)) {
+        if (mountpoint_unmount(s->m.dir, s->number, &busy, &err)) {
             log_line(LOG_LEVEL_WARNING, "mount: %s", err.message);
             return false;
         }
@@ -389,7 +389,7 @@ int mount_stop(struct mount *m, const struct cairn_op *op, struct cairn_error *e
     int rc = CAIRN_OK;
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
-    bool over = s->over;
+    bool over = s->over && !s->failed; /* the kernel let go of it */
     pthread_mutex_unlock(&s->lock);
     if (!over && !unmount_gently(s, op)) {
         struct cairn_error detach;
@@ -398,7 +398,7 @@ int mount_stop(struct mount *m, const struct cairn_op *op, struct cairn_error *e
         /* Nobody may wait for an answer any more when there is nobody left to give one: who tells
          * the kernel of something may wait for a lock that such a caller has. */
         mountpoint_abort(m->dir, s->number);
-        if (mountpoint_detach(m->dir, &detach))
+        if (mountpoint_detach(m->dir, s->number, &detach))
             log_line(LOG_LEVEL_WARNING, "mount: %s", detach.message);
     }
     cairn_cancel_fire(m->cancel);

@@ -93,6 +93,27 @@ check "the process lives on" kill -0 "$pid"
 exec 7<&-
 check "until the last file is closed" within 5 gone "$pid"
 
+# The place was taken by another mount meanwhile: ending the first one leaves the second alone.
+expect 0 "mount" cairn mount "$M"
+pid=$(server)
+exec 7<"$(shown memory-ranges)"
+umount -l "$M"
+expect 0 "another state folder's mount there" "$CAIRN" --store "$W/store" --state "$W/state2" mount "$M"
+kill -TERM "$pid"
+check "the first one ends" within 20 gone "$pid"
+exec 7<&-
+check "the second one goes on" is_readable
+check "it is unmounted" fusermount3 -u "$M"
+
+# A name with a blank.
+mkdir "$W/a b"
+expect 0 "mount on a name with a blank" cairn mount "$W/a b"
+pid=$(pgrep -f -- "--state $W/state mount $W/a b" | head -n 1)
+check "it is there" test -e "$W/a b/$A/meta.json"
+kill -TERM "$pid"
+check "SIGTERM ends it" within 20 gone "$pid"
+check "and unmounts it" rmdir "$W/a b"
+
 # Killed: dead until the next one.
 expect 0 "mount" cairn mount "$M"
 pid=$(server)
