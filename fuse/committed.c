@@ -280,6 +280,15 @@ static int find_export(struct mount *m, const struct cairn_op *op, const char *i
     return CAIRN_OK;
 }
 
+bool committed_may_have(const struct inode *dir, const char *name)
+{
+    char gen[GEN_TEXT];
+    if (dir->kind == INODE_ROOT)
+        return id_is_valid(name);
+    return dir->kind != INODE_RECORD || strcmp(name, "meta.json") == 0 ||
+           committed_gen_of(name, "digest-", gen) || committed_gen_of(name, "export-", gen);
+}
+
 static int find_in_record(struct mount *m, const struct cairn_op *op, const struct inode *dir,
                           const char *name, struct inode **out, struct cairn_error *err)
 {

@@ -13,6 +13,9 @@ CAIRN_MUST_CHECK int committed_attr(struct mount *m, const struct cairn_op *op,
                                     const struct inode *i, struct stat *st, double *seconds,
                                     struct cairn_error *err);
 
+/* Whether the store can have an entry of that name there at all; false costs no look at it. */
+bool committed_may_have(const struct inode *dir, const char *name);
+
 /* The entry called name in a folder that the store has. *out is looked up once more. not_found:
  * there is none. */
 CAIRN_MUST_CHECK int committed_find(struct mount *m, const struct cairn_op *op, struct inode *dir,

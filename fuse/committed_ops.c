@@ -110,6 +110,11 @@ void committed_lookup(struct mount *m, fuse_req_t req, struct inode *dir, const 
         fuse_reply_err(req, ENAMETOOLONG);
         return;
     }
+    /* Whoever makes a staging asks for its name first, and waits for no store. */
+    if (!committed_may_have(dir, name)) {
+        fuse_reply_err(req, ENOENT);
+        return;
+    }
     run(m, LANE_LOOK, req, do_lookup, &(struct ask){.i = dir}, name);
 }
 
@@ -127,6 +132,12 @@ static void do_getattr(struct mount *m, fuse_req_t req, const struct cairn_op *o
 
 void committed_getattr(struct mount *m, fuse_req_t req, struct inode *i)
 {
+    /* Of the others everything is known, and no store asked. */
+    if (i->kind != INODE_RECORD && i->kind != INODE_EXPORT && i->kind != INODE_DIGEST) {
+        struct cairn_op op = task_op_here(m, LANE_LOOK);
+        do_getattr(m, req, &op, &(struct ask){.i = i});
+        return;
+    }
     run(m, LANE_LOOK, req, do_getattr, &(struct ask){.i = i}, NULL);
 }
 

@@ -47,7 +47,7 @@ struct lanes {
 };
 
 static const unsigned lane_threads[LANE_COUNT_] = {
-    [LANE_READ] = LANE_THREADS_MAX, [LANE_LOOK] = 16, [LANE_PUBLISH] = 16};
+    [LANE_READ] = LANE_THREADS_MAX, [LANE_LOOK] = 16, [LANE_PUBLISH] = 16, [LANE_SPOOL] = 16};
 
 static void task_free(struct task *t)
 {

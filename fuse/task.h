@@ -15,6 +15,7 @@ enum task_lane {
     LANE_READ,    /* bytes of files */
     LANE_LOOK,    /* names, attributes, listings, small objects */
     LANE_PUBLISH, /* publishing, committing, deleting */
+    LANE_SPOOL,   /* the spool's own disk, which no store may keep waiting */
     LANE_COUNT_,
 };
 

@@ -209,6 +209,88 @@ START_TEST(test_remote__slow_reads_keep_nobody_else_waiting)
 }
 END_TEST
 
+/* More than there are threads for reads. */
+#define CROWD 48
+
+static void start_all(pthread_t *threads, unsigned n, void *(*fn)(void *))
+{
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, fn, (void *)(uintptr_t)(i + 1)), 0);
+    poll(NULL, 0, 300);
+}
+
+static void join_all(const pthread_t *threads, unsigned n)
+{
+    void *ok;
+    for (unsigned i = 0; i < n; i++) {
+        ck_assert_int_eq(pthread_join(threads[i], &ok), 0);
+        ck_assert_ptr_nonnull(ok);
+    }
+}
+
+START_TEST(test_remote__however_many_reads_are_slow_staging_goes_on)
+{
+    begin();
+    publish_islands(CROWD + 2);
+    snprintf(memory, sizeof(memory), "%s", shown("memory"));
+    close(ck_sys(open(memory, O_RDONLY)));
+    ck_sys(mkdir(world_path(&w, 0, STAGE_B "-1.tmp"), 0700));
+    CLEANUP_FD int fd =
+        ck_sys(open(world_path(&w, 0, STAGE_B "-1.tmp/x"), O_RDWR | O_CREAT | O_EXCL, 0600));
+    ck_assert_int_eq(write(fd, "abc", 3), 3);
+    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=4000"));
+    pthread_t threads[CROWD];
+    start_all(threads, CROWD, read_one);
+    ck_sys(fsync(fd));
+    ck_sys(fallocate(fd, 0, 0, 8192));
+    off_t from = 0, to = 4096;
+    ck_assert_int_eq(copy_file_range(fd, &from, fd, &to, 3, 0), 3);
+    ck_assert_int_eq(atomic_load(&finished), 0);
+    s3fs_clear(fs);
+    join_all(threads, CROWD);
+    close(util_steal_fd(&fd));
+    end();
+}
+END_TEST
+
+/* More than there are threads for names. */
+#define FORKS 20
+
+static char forks[FORKS][1024];
+
+static void *stat_one(void *arg)
+{
+    struct stat st;
+    int rc = stat(forks[(uintptr_t)arg - 1], &st);
+    atomic_fetch_add(&finished, 1);
+    return rc ? NULL : arg;
+}
+
+START_TEST(test_remote__however_many_manifests_are_slow_a_staging_can_be_made)
+{
+    begin();
+    publish_islands(1);
+    for (unsigned i = 0; i < FORKS; i++) {
+        char id[32], meta[32], of[17];
+        struct stat st;
+        snprintf(id, sizeof(id), "ck_%016x", 0xf000 + i);
+        snprintf(meta, sizeof(meta), "{\"fork\":%u}", i);
+        stage_fork(&w, STAGE_A, id, meta, of);
+        snprintf(forks[i], sizeof(forks[i]), "%s", stage_shown(&w, 0, id, of, ""));
+        ck_sys(stat(forks[i], &st)); /* the folder, for which no manifest is needed */
+        snprintf(forks[i], sizeof(forks[i]), "%s", stage_shown(&w, 0, id, of, "memory"));
+    }
+    ck_assert(s3fs_rule(fs, "GET key=export- do delay=4000"));
+    pthread_t threads[FORKS];
+    start_all(threads, FORKS, stat_one);
+    ck_sys(mkdir(world_path(&w, 0, STAGE_B "-1.tmp"), 0700));
+    ck_assert_int_eq(atomic_load(&finished), 0);
+    s3fs_clear(fs);
+    join_all(threads, FORKS);
+    end();
+}
+END_TEST
+
 START_TEST(test_remote__a_reader_that_waits_can_be_killed)
 {
     begin();
@@ -362,6 +444,8 @@ TESTING_MAIN(mount_remote, test_remote__the_first_byte_takes_four_round_trips,
              test_remote__random_pages_transfer_their_chunks_only,
              test_remote__reading_on_asks_for_more_at_a_time,
              test_remote__slow_reads_keep_nobody_else_waiting,
+             test_remote__however_many_reads_are_slow_staging_goes_on,
+             test_remote__however_many_manifests_are_slow_a_staging_can_be_made,
              test_remote__a_reader_that_waits_can_be_killed,
              test_remote__other_signals_do_not_make_a_read_fail,
              test_remote__passing_faults_are_not_seen,
