@@ -147,8 +147,10 @@ static bool enough_locked(const struct budget *b)
     return b->used <= low && (b->asked > b->limit || b->used <= b->limit - b->asked);
 }
 
+/* A disk that fails, fails for all of them: one is told of. */
 static void evict(struct budget *b, struct listing *l)
 {
+    bool told = false;
     if (l->n) /* qsort takes no NULL */
         qsort(l->items, l->n, sizeof(l->items[0]), by_use);
     for (size_t i = 0; i < l->n; i++) {
@@ -163,9 +165,11 @@ static void evict(struct budget *b, struct listing *l)
         struct cairn_error err;
         const struct budget_source *src = &b->sources[it->source];
         int rc = src->evict(src->ctx, &it->item, &err);
-        if (rc && rc != CAIRN_BUSY)
+        if (rc && rc != CAIRN_BUSY && !told) {
             log_line(LOG_LEVEL_WARNING, "cache: removing %s %s: %s", src->what, it->item.name,
                      err.message);
+            told = true;
+        }
         if (rc)
             continue;
         pthread_mutex_lock(&b->lock);
@@ -177,12 +181,15 @@ static void evict(struct budget *b, struct listing *l)
     }
 }
 
-/* The lock of all processes on this folder, or -1: another one is at it. */
+/* The lock of all processes on this folder, or -1: another one is at it. On a disk that is too full
+ * for the file, the folder stands in: what makes room must not need any. */
 static int lock_all(const struct budget *b)
 {
     char path[4096];
     snprintf(path, sizeof(path), "%s/evict.lock", b->dir);
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
+        fd = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
         return -1;
     return util_steal_fd(&fd);

@@ -390,9 +390,14 @@ static void begin_bases(struct fills *f, struct fill *fill)
     }
     if (n)
         begin_slice(f, bases, n, true, &fill->bases, &fresh);
-    for (size_t i = 0; i < fill->bases.n; i++)
-        if (!depend(f, fill, fill->bases.fills[i]))
-            break;
+    size_t held = fill->bases.n;
+    for (size_t i = 0; i < held; i++)
+        if (!depend(f, fill, fill->bases.fills[i])) {
+            /* Nobody looks into one that may still be at work. */
+            fill->bases.n = i;
+            for (; i < held; i++)
+                fill_unref(f, fill->bases.fills[i]);
+        }
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < fresh.n; i++)
         unpend_locked(f, fresh.fills[i]);

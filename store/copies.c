@@ -16,6 +16,8 @@
 #define TMP       ".tmp-"
 #define TMP_TEXT  (sizeof(TMP) + 32)
 #define PIECE     ((size_t)1024 * 1024)
+/* Worth a listing of what is kept. */
+#define LARGE ((uint64_t)64 * 1024 * 1024)
 /* Mapped at a time. */
 #define STEP_LEN  ((uint64_t)4 * 1024 * 1024)
 #define SPANS_MAX 64
@@ -306,7 +308,10 @@ int copies_make(struct copies *c, struct cairn_record *r, uint32_t i, const stru
         if (rc)
             (void)unlinkat(c->folder, tmp, 0);
     }
-    if (rc)
+    /* A listing meanwhile has counted what was there by then, and forgot the rest of the charge. */
+    if (mf.data_bytes >= LARGE)
+        budget_look(c->budget);
+    else if (rc)
         budget_credit(c->budget, mf.data_bytes);
     return rc ? error_wrap(err, "copying %s of %s", r->paths[i], r->id) : CAIRN_OK;
 }

@@ -213,20 +213,23 @@ static void wait_locked(struct pin_keeper *k)
     k->woken = false;
 }
 
-static void work_locked(struct pin_keeper *k)
+/* One call at a time: while the store does not answer, each may take a minute, and the tick is not
+ * to wait for all of them. False: nothing was due. */
+static bool work_locked(struct pin_keeper *k)
 {
-    struct held *h;
-    while (!k->stop && (h = due_locked(k, clock_boottime()))) {
-        if (h->refs) {
-            refresh_locked(k, h);
-            continue;
-        }
-        struct cairn_op op = call_op(k);
-        if (take_away_locked(k, h, &op)) {
-            unlink_locked(k, h);
-            held_free(h);
-        }
+    struct held *h = k->stop ? NULL : due_locked(k, clock_boottime());
+    if (!h)
+        return false;
+    if (h->refs) {
+        refresh_locked(k, h);
+        return true;
     }
+    struct cairn_op op = call_op(k);
+    if (take_away_locked(k, h, &op)) {
+        unlink_locked(k, h);
+        held_free(h);
+    }
+    return true;
 }
 
 static void *thread_main(void *arg)
@@ -238,8 +241,8 @@ static void *thread_main(void *arg)
         if (k->tick)
             k->tick(k->s);
         pthread_mutex_lock(&k->lock);
-        work_locked(k);
-        wait_locked(k);
+        if (!work_locked(k))
+            wait_locked(k);
     }
     struct cairn_op op = {.deadline_ns = clock_add(clock_monotonic(), KEEPER_CLOSE_NS)};
     while (k->list) {

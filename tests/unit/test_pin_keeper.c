@@ -8,6 +8,7 @@
 #include "tests/lib/backend_mem.h"
 #include "tests/lib/kit.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -109,7 +110,7 @@ START_TEST(test_pin_keeper__what_is_held_for_long_is_pinned_and_let_go)
     struct cairn_record *r = hold(CK_A);
     advance(HOUR / 2);
     puts_are(1);
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 1);
+    pins_become(1);
     char key[KEY_MAX];
     snprintf(key, sizeof(key), "%s", kit_first(&k, LAYOUT_PINS));
     ck_ok(pin_get(k.s, NULL, key, &p, &err));
@@ -325,7 +326,48 @@ START_TEST(test_pin_keeper__the_pin_of_the_dead_expires)
 }
 END_TEST
 
-TESTING_MAIN(pin_keeper, test_pin_keeper__short_reads_cost_nothing,
+/* ---- A store that does not answer ---- */
+
+/* Each put fails after more time than until the next one is due. */
+static int slow_put(void *ctx, struct backend *b, const char *key, struct cairn_error *e)
+{
+    (void)ctx, (void)b;
+    if (strncmp(key, LAYOUT_PINS, strlen(LAYOUT_PINS)) != 0)
+        return CAIRN_OK;
+    atomic_fetch_add(&skew, HOUR / 16);
+    return error_set(e, CAIRN_TRANSIENT, ETIMEDOUT, "no answer");
+}
+
+START_TEST(test_pin_keeper__leases_end_while_the_store_does_not_answer)
+{
+    static const char *const ids[] = {CK_A, CK_B, CK_C};
+    struct cairn_record *r[3];
+    struct cairn_fetch_shared_result shared;
+    kit_start(&k, &(struct kit_options){.mem = true});
+    kit_sample(&k, "one", 1);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_ok(kit_publish(&k, ids[i], "one", NULL, NULL, &err));
+        ck_ok(cairn_record_open(k.s, NULL, ids[i], &r[i], &err));
+    }
+    struct cairn_fetch_shared_options o = {.lease_seconds = 7200};
+    ck_ok(cairn_fetch_shared(k.s, NULL, CK_A, &o, &shared, &err));
+    cairn_fetch_shared_result_release(&shared);
+    ck_assert_uint_eq(stats().holds, 4);
+    kit_hook(&k, &(struct kit_hooks){.before_put = slow_put});
+    advance(HOUR);
+    int64_t until = clock_monotonic() + 30 * NS_PER_S;
+    while (stats().holds > 3) {
+        ck_assert_int_lt(clock_monotonic(), until);
+        usleep(1000);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        cairn_record_close(r[i]);
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(pin_keeper, test_pin_keeper__leases_end_while_the_store_does_not_answer,
+             test_pin_keeper__short_reads_cost_nothing,
              test_pin_keeper__what_is_held_for_long_is_pinned_and_let_go,
              test_pin_keeper__all_holds_of_a_generation_share_a_pin,
              test_pin_keeper__a_failed_put_is_tried_again_at_its_rate,
