@@ -87,6 +87,15 @@ static struct file_key key_of(const struct generation *g, uint32_t index, struct
     return key;
 }
 
+bool file_is_in(const struct inode *i, const struct generation *g, uint32_t index)
+{
+    struct manifest_file mf;
+    if (index >= generation_files(g))
+        return false;
+    struct file_key key = key_of(g, index, &mf);
+    return key.size == i->size && memcmp(key.content, i->content, sizeof(key.content)) == 0;
+}
+
 uint64_t file_number(const struct generation *g, uint32_t index)
 {
     struct manifest_file mf;
@@ -121,6 +130,11 @@ struct inode *file_inode(struct mount *m, const struct generation *g, uint32_t i
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+static int not_there(struct cairn_error *err)
+{
+    return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no record has it any more");
+}
+
 int open_file_new(struct mount *m, const struct cairn_op *op, struct inode *i,
                   struct open_file **out, struct cairn_error *err)
 {
@@ -133,10 +147,15 @@ int open_file_new(struct mount *m, const struct cairn_op *op, struct inode *i,
     struct open_file *f = calloc(1, sizeof(*f));
     if (!f)
         return error_oom(err, "open file");
-    int rc = error_set(err, CAIRN_NOT_FOUND, ENOENT, "no record has it any more");
+    int rc = not_there(err);
     for (size_t k = 0; rc && k < n; k++) {
         f->index = sources[k].index;
         rc = generation_get(m, op, sources[k].id, sources[k].gen, &f->g, err);
+        if (!rc && !file_is_in(i, f->g, f->index)) {
+            generation_put(m, f->g);
+            f->g = NULL;
+            rc = not_there(err);
+        }
         if (rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED)
             break;
     }

@@ -43,6 +43,10 @@ void file_state_free(struct file_state *f); /* NULL is allowed */
 /* The inode of file index of g, looked up once more; NULL: no memory. */
 struct inode *file_inode(struct mount *m, const struct generation *g, uint32_t index);
 
+/* Whether file index of g has i's content. Where it was looked up may hold something else by now: a
+ * record that was removed and published anew, under the very same meta.json. */
+bool file_is_in(const struct inode *i, const struct generation *g, uint32_t index);
+
 /* Its st_ino. */
 uint64_t file_number(const struct generation *g, uint32_t index);
 

@@ -17,6 +17,7 @@ struct generations {
     pthread_mutex_t lock;
     struct generation *all;      /* guarded by lock, as is all below; most recently made first */
     size_t unused, unused_bytes; /* of those that can be found */
+    uint64_t forgets;            /* grows with each: what was loaded meanwhile may be outdated */
 };
 
 int generations_new(struct generations **out, struct cairn_error *err)
@@ -155,6 +156,7 @@ int generation_get(struct mount *m, const struct cairn_op *op, const char *id, c
     struct generations *t = m->generations;
     pthread_mutex_lock(&t->lock);
     struct generation *g = find_locked(t, id, gen);
+    uint64_t forgets = t->forgets;
     if (g)
         take_locked(t, g);
     pthread_mutex_unlock(&t->lock);
@@ -176,7 +178,9 @@ int generation_get(struct mount *m, const struct cairn_op *op, const char *id, c
         g = fresh;
         g->next = t->all;
         t->all = g;
-        count_unused_locked(t, g, true);
+        g->stale = t->forgets != forgets;
+        if (!g->stale)
+            count_unused_locked(t, g, true);
         fresh = NULL;
     }
     take_locked(t, g);
@@ -216,6 +220,7 @@ void generations_forget(struct mount *m, const char *id)
     struct generations *t = m->generations;
     struct generation *spare = NULL;
     pthread_mutex_lock(&t->lock);
+    t->forgets++;
     for (struct generation *g = t->all; g; g = g->next)
         if (strcmp(g->id, id) == 0)
             retire_locked(t, g);

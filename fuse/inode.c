@@ -201,6 +201,39 @@ void inode_hide(struct mount *m, struct inode *i)
     pthread_mutex_unlock(&t->lock);
 }
 
+static bool is_of_record(const struct inode *i, const char *id)
+{
+    switch (i->kind) {
+    case INODE_META:
+    case INODE_DIGEST:
+    case INODE_EXPORT:
+    case INODE_SUBDIR:
+        return strcmp(i->id, id) == 0;
+    default:
+        return false;
+    }
+}
+
+void inode_hide_record(struct mount *m, const char *id)
+{
+    struct inode_table *t = m->inodes;
+    pthread_mutex_lock(&t->lock);
+    for (size_t b = 0; b < t->n_buckets; b++)
+        for (struct inode **at = &t->buckets[b]; *at;) {
+            struct inode *i = *at;
+            if (!is_of_record(i, id)) {
+                at = &i->next;
+                continue;
+            }
+            *at = i->next;
+            t->n--;
+            i->hidden = true;
+            i->next = t->strays;
+            t->strays = i;
+        }
+    pthread_mutex_unlock(&t->lock);
+}
+
 void inode_ref(struct mount *m, struct inode *i)
 {
     struct inode_table *t = m->inodes;

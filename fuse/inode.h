@@ -74,6 +74,9 @@ struct inode *inode_find(struct mount *m, enum inode_kind kind, const void *key,
 struct inode *inode_intern(struct mount *m, struct inode *fresh);
 /* Take an inode's key away, so that the next intern of the key makes a new inode. */
 void inode_hide(struct mount *m, struct inode *i);
+/* The same of all that lies in the folder of a record and is named by it (META, DIGEST, EXPORT,
+ * SUBDIR). */
+void inode_hide_record(struct mount *m, const char *id);
 void inode_ref(struct mount *m, struct inode *i);
 /* n lookups are gone; the last frees it. */
 void inode_forget(struct mount *m, struct inode *i, uint64_t n);

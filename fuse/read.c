@@ -126,7 +126,8 @@ static int read_elsewhere(struct mount *m, const struct cairn_op *op, struct ino
         struct cairn_error e;
         if (generation_get(m, op, sources[k].id, sources[k].gen, &g, &e))
             continue;
-        if (!read_from(g, sources[k].index, op, size, off, a, &e))
+        if (file_is_in(i, g, sources[k].index) &&
+            !read_from(g, sources[k].index, op, size, off, a, &e))
             rc = CAIRN_OK;
         generation_put(m, g);
     }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "fuse/generation.h"
+#include "fuse/inode.h"
 #include "store/manifest.h"
 
 #include <errno.h>
@@ -182,13 +183,21 @@ static int look(struct mount *m, const struct cairn_op *op, const char *id,
     return rc ? rc : has_manifest(m, op, id, out->now.gen, &out->now.committed, err);
 }
 
-/* Keep what was found, unless something was changed here since the look began. changed: another
- * generation is committed than was known before. */
+/* Whether meta.json is not the object any more that was known. It may name the same generation all
+ * the same: of a record that was removed meanwhile, and published anew with other files. */
+static bool is_another(const struct entry *e, const struct look *l)
+{
+    return strcmp(e->now.gen, l->now.gen) != 0 || e->now.committed != l->now.committed ||
+           (l->now.gen[0] && !same_object(&e->stat, &l->stat));
+}
+
+/* Keep what was found, unless something was changed here since the look began. changed: something
+ * else is committed than was known before. */
 static void keep(struct records *r, const char *id, struct look *l, uint64_t epoch, bool *changed)
 {
     pthread_mutex_lock(&r->lock);
     struct entry **at = find_locked(r, id), *e = *at;
-    *changed = e && strcmp(e->now.gen, l->now.gen) != 0;
+    *changed = e && is_another(e, l);
     if (!e && (e = calloc(1, sizeof(*e)))) {
         memcpy(e->id, id, strlen(id) + 1);
         *at = e;
@@ -242,9 +251,13 @@ int records_now(struct mount *m, const struct cairn_op *op, const char *id, stru
         *out = l.now;
     }
     buf_release(&l.meta);
-    /* A manifest that was read before its generation was committed may have had no digest yet. */
-    if (changed)
+    /* A manifest that was read before its generation was committed may have had no digest yet, or
+     * other files, by names that the kernel believes for long below the folder that it knows: it is
+     * given another one. */
+    if (changed) {
         generations_forget(m, id);
+        inode_hide_record(m, id);
+    }
     return rc ? error_wrap(err, "record %s", id) : CAIRN_OK;
 }
 
