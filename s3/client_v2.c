@@ -72,28 +72,37 @@ struct client_v2 {
     unsigned n_idle;
 };
 
-/* libs3 and libxml2 start once a process; they are never ended, as threads may still be in them. */
-static pthread_once_t libs3_once = PTHREAD_ONCE_INIT;
-/* Set in libs3_once. */
-static int libs3_rc;
-static struct cairn_error libs3_error;
+/* libs3 and libxml2 start once a process, by whoever needs them first; the others wait. They are
+ * never ended, as threads may still be in them. What fails for want of descriptors or memory works
+ * the next time. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool libs3_ready; /* guarded by start_lock, as libs3 is until then */
 
 /* Composing a request calls gmtime(). */
 static pthread_mutex_t libs3_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void start_libs3(void)
+static int load_libs3(struct cairn_error *err)
 {
     void (*init_parser)(void) = NULL;
-    struct shared_lib lib = shared_lib_open("libs3.so.2", &libs3_error);
+    struct shared_lib lib = shared_lib_open("libs3.so.2", err);
 #define FIND(name) shared_lib_find(&lib, "S3_" #name, &libs3.name)
     LIBS3_CALLS(FIND);
     shared_lib_find(&lib, "xmlInitParser", &init_parser);
-    libs3_rc = lib.rc;
-    if (libs3_rc)
-        return;
+    if (lib.rc)
+        return lib.rc;
     init_parser();
     if (libs3.initialize("cairn", S3_INIT_ALL, NULL) != S3StatusOK)
-        libs3_rc = error_set(&libs3_error, CAIRN_INTERNAL, 0, "libs3 does not start");
+        return error_set(err, CAIRN_INTERNAL, 0, "libs3 does not start");
+    return CAIRN_OK;
+}
+
+static int start_libs3(struct cairn_error *err)
+{
+    pthread_mutex_lock(&start_lock);
+    int rc = libs3_ready ? CAIRN_OK : load_libs3(err);
+    libs3_ready = rc == CAIRN_OK;
+    pthread_mutex_unlock(&start_lock);
+    return rc;
 }
 
 static void context_free(struct context *x)
@@ -684,9 +693,9 @@ int client_v2_new(const struct s3_config *config, struct s3_client **out, struct
     int rc = s3_place_parse(config->endpoint, &place, err);
     if (rc)
         return rc;
-    pthread_once(&libs3_once, start_libs3);
-    if (libs3_rc)
-        return error_set(err, libs3_rc, libs3_error.sys_errno, "%s", libs3_error.message);
+    rc = start_libs3(err);
+    if (rc)
+        return rc;
     struct client_v2 *c = calloc(1, sizeof(*c));
     if (!c)
         return error_oom(err, "S3 client");

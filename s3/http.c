@@ -51,26 +51,35 @@ struct http_pool {
     unsigned n_idle;
 };
 
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-/* Set in curl_once. */
-static int curl_rc;
-static struct cairn_error curl_error;
+/* Once, by whoever needs it first; the others wait. What fails for want of descriptors or memory
+ * works the next time. */
+static pthread_mutex_t curl_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool curl_ready; /* guarded by curl_lock, as curl is until then */
 
-static void start_curl(void)
+static int load_curl(struct cairn_error *err)
 {
-    struct shared_lib lib = shared_lib_open("libcurl.so.4", &curl_error);
+    struct shared_lib lib = shared_lib_open("libcurl.so.4", err);
 #define FIND(name) shared_lib_find(&lib, "curl_" #name, &curl.name)
     CURL_CALLS(FIND);
-    curl_rc = lib.rc;
-    if (!curl_rc && curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        curl_rc = error_set(&curl_error, CAIRN_INTERNAL, 0, "libcurl does not start");
+    if (!lib.rc && curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return error_set(err, CAIRN_INTERNAL, 0, "libcurl does not start");
+    return lib.rc;
+}
+
+static int start_curl(struct cairn_error *err)
+{
+    pthread_mutex_lock(&curl_lock);
+    int rc = curl_ready ? CAIRN_OK : load_curl(err);
+    curl_ready = rc == CAIRN_OK;
+    pthread_mutex_unlock(&curl_lock);
+    return rc;
 }
 
 int http_pool_new(const struct http_config *config, struct http_pool **out, struct cairn_error *err)
 {
-    pthread_once(&curl_once, start_curl);
-    if (curl_rc)
-        return error_set(err, curl_rc, curl_error.sys_errno, "%s", curl_error.message);
+    int rc = start_curl(err);
+    if (rc)
+        return rc;
     struct http_pool *p = calloc(1, sizeof(*p));
     if (!p)
         return error_oom(err, "HTTP connections");

@@ -1,7 +1,9 @@
+#include "s3/client.h"
 #include "s3/shared_lib.h"
 #include "tests/lib/testing.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 START_TEST(test_s3_shared_lib__finds_functions_of_a_library_and_of_those_it_needs)
 {
@@ -38,5 +40,35 @@ START_TEST(test_s3_shared_lib__says_what_is_missing)
 }
 END_TEST
 
-TESTING_MAIN(s3_shared_lib, test_s3_shared_lib__finds_functions_of_a_library_and_of_those_it_needs,
+static int open_client(bool v2, const struct s3_config *config, struct s3_client **out,
+                       struct cairn_error *err)
+{
+    return v2 ? client_v2_new(config, out, err) : client_v4_new(config, "us-east-1", out, err);
+}
+
+/* Of a process of its own, as each test is: nothing is loaded yet. */
+START_TEST(test_s3_shared_lib__what_could_not_be_loaded_is_loaded_later)
+{
+    struct cairn_error err;
+    struct rlimit was, none;
+    struct s3_config config = {
+        .endpoint = "http://127.0.0.1:9", .bucket = "b", .force_path_style = true};
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = was;
+    none.rlim_cur = 0;
+    for (int v2 = 0; v2 < 2; v2++) {
+        struct s3_client *c = NULL;
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+        int rc = open_client(v2, &config, &c, &err);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+        ck_assert_int_ne(rc, CAIRN_OK);
+        ck_assert_ptr_nonnull(strstr(err.message, v2 ? "libs3" : "libcurl"));
+        ck_ok(open_client(v2, &config, &c, &err));
+        c->ops->free(c);
+    }
+}
+END_TEST
+
+TESTING_MAIN(s3_shared_lib, test_s3_shared_lib__what_could_not_be_loaded_is_loaded_later,
+             test_s3_shared_lib__finds_functions_of_a_library_and_of_those_it_needs,
              test_s3_shared_lib__says_what_is_missing)
