@@ -96,6 +96,20 @@ START_TEST(test_s3_answers__an_error_inside_a_200_is_no_object)
 }
 END_TEST
 
+START_TEST(test_s3_answers__v2_sees_a_flipped_bit_of_a_whole_object)
+{
+    struct cairn_error err;
+    CLEANUP_BUF struct buf out = BUF_INIT(1 << 20);
+    store_start(S3_SIGNATURE_V2);
+    plant();
+    rule("GET do flip=777");
+    ck_fails(get(NULL, "obj", &out, &err), CAIRN_CORRUPT);
+    ck_assert_uint_eq(out.len, 0);
+    store_stop();
+}
+END_TEST
+
 TESTING_MAIN(s3_answers, test_s3_answers__a_read_survives_an_end_at_any_byte,
              test_s3_answers__bytes_behind_an_answer_are_dropped,
-             test_s3_answers__an_error_inside_a_200_is_no_object)
+             test_s3_answers__an_error_inside_a_200_is_no_object,
+             test_s3_answers__v2_sees_a_flipped_bit_of_a_whole_object)

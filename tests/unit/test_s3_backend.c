@@ -122,19 +122,6 @@ START_TEST(test_s3_backend__an_object_that_ends_before_is_corrupt)
 }
 END_TEST
 
-START_TEST(test_s3_backend__v2_sees_a_flipped_bit_of_a_whole_object)
-{
-    struct cairn_error err;
-    CLEANUP_BUF struct buf out = BUF_INIT(1 << 20);
-    store_start(S3_SIGNATURE_V2);
-    plant();
-    rule("GET do flip=777");
-    ck_fails(get(NULL, "obj", &out, &err), CAIRN_CORRUPT);
-    ck_assert_uint_eq(out.len, 0);
-    store_stop();
-}
-END_TEST
-
 START_TEST(test_s3_backend__a_black_hole_costs_the_deadline_and_no_more)
 {
     struct cairn_error err;
@@ -776,7 +763,6 @@ END_TEST
 TESTING_MAIN(s3_backend, test_s3_backend__a_read_survives_one_fault_of_each_kind,
              test_s3_backend__what_will_not_pass_is_not_tried_again,
              test_s3_backend__an_object_that_ends_before_is_corrupt,
-             test_s3_backend__v2_sees_a_flipped_bit_of_a_whole_object,
              test_s3_backend__a_black_hole_costs_the_deadline_and_no_more,
              test_s3_backend__a_spent_deadline_sends_nothing,
              test_s3_backend__a_cancel_ends_a_request_at_once,
