@@ -54,6 +54,14 @@ static void make_record(struct mount *m, struct fuse_req *req, const char *id)
         inode_forget(m, i, 1);
 }
 
+/* meta.json comes by being renamed, and the root holds folders only. */
+static bool is_refused(const struct inode *dir, const char *name)
+{
+    char gen[GEN_TEXT];
+    return (dir->kind == INODE_RECORD && spool_name_of(name, gen) == SPOOL_NAME_META) ||
+           (dir->kind == INODE_ROOT && id_is_valid(name));
+}
+
 void spool_mkdir(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name,
                  mode_t mode)
 {
@@ -62,7 +70,7 @@ void spool_mkdir(struct mount *m, struct fuse_req *req, struct inode *dir, const
         make_record(m, req, name);
         return;
     }
-    int e = spool_folder(m, dir, true, &folder);
+    int e = is_refused(dir, name) ? EPERM : spool_folder(m, dir, true, &folder);
     if (!e && mkdirat(folder, name, mode & 07777) != 0)
         e = errno;
     /* The kernel has taken the caller's umask off; ours is nobody's. */
@@ -72,14 +80,6 @@ void spool_mkdir(struct mount *m, struct fuse_req *req, struct inode *dir, const
         fuse_reply_err(req, e);
     else
         reply_made(m, req, folder, name, AT_REMOVEDIR);
-}
-
-/* meta.json comes by being renamed, and the root holds folders only. */
-static bool is_refused(const struct inode *dir, const char *name)
-{
-    char gen[GEN_TEXT];
-    return (dir->kind == INODE_RECORD && spool_name_of(name, gen) == SPOOL_NAME_META) ||
-           (dir->kind == INODE_ROOT && id_is_valid(name));
 }
 
 void spool_mknod(struct mount *m, struct fuse_req *req, struct inode *dir, const char *name,

@@ -169,7 +169,10 @@ static void write_back_file(struct mount *m, const struct stat *st)
     inode_forget(m, i, 1);
 }
 
-static void write_back(struct mount *m, int folder)
+/* No deeper than the path of any file that can be published: each level is a frame of the stack. */
+#define WRITE_BACK_DEPTH (MANIFEST_PATH_MAX / 2)
+
+static void write_back_below(struct mount *m, int folder, unsigned depth)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -185,12 +188,17 @@ static void write_back(struct mount *m, int folder)
         if (S_ISREG(st.st_mode))
             write_back_file(m, &st);
         CLEANUP_FD int below =
-            S_ISDIR(st.st_mode)
+            S_ISDIR(st.st_mode) && depth < WRITE_BACK_DEPTH
                 ? openat(fd, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                 : -1;
         if (below >= 0)
-            write_back(m, below);
+            write_back_below(m, below, depth + 1);
     }
+}
+
+static void write_back(struct mount *m, int folder)
+{
+    write_back_below(m, folder, 0);
 }
 
 static int prepare(struct mount *m, const struct cairn_op *op, const struct publish *p, int source,

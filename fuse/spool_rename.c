@@ -70,6 +70,8 @@ void spool_rename(struct mount *m, struct fuse_req *req, struct inode *dir, cons
     enum meaning means = e ? MEANS_RENAME : meaning_of(to_dir, to_name, st.st_mode, gen);
     if (!e && means != MEANS_RENAME && flags & ~(unsigned)RENAME_NOREPLACE)
         e = EINVAL;
+    if (!e && flags & RENAME_WHITEOUT) /* which is a device */
+        e = EINVAL;
     if (!e && means == MEANS_META && !S_ISREG(st.st_mode))
         e = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     if (!e && means == MEANS_RENAME)

@@ -217,6 +217,7 @@ START_TEST(test_mount_daemon__what_is_refused_is_refused_with_the_right_errno)
     /* A record is committed by a rename, never by writing meta.json. */
     ck_sys(mkdir(in(root, CK_B, NULL), 0750));
     ck_errno(open(in(root, CK_B, "meta.json"), O_CREAT | O_WRONLY, 0600), EPERM);
+    ck_errno(mkdir(in(root, CK_B, "meta.json"), 0700), EPERM);
     /* A meta.json whose export nobody published. */
     CLEANUP_FD int fd =
         ck_sys(open(in(root, CK_B, "meta.json.tmp"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

@@ -4,11 +4,13 @@
 #include "base/util.h"
 #include "store/layout.h"
 #include "store/store.h"
+#include "store/tree.h"
 #include "tests/mount/daemon.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define CK_A "ck_00000000000000aa"
@@ -157,6 +159,10 @@ START_TEST(test_mount_exports__names_are_bytes)
         close(fd);
     }
     ck_errno(open(in(stage, "export", too_long), O_RDWR | O_CREAT, 0644), ENAMETOOLONG);
+    /* Which would leave a device. */
+    ck_errno(renameat2(AT_FDCWD, in(stage, "export", "a&b<c>%2F+"), AT_FDCWD,
+                       in(stage, "export", "x"), 1 << 2 /* RENAME_WHITEOUT */),
+             EINVAL);
     for (int i = 0; i < 100; i++) {
         text(deep + strlen(deep), sizeof(deep) - strlen(deep), "%sd%d", i ? "/" : "", i);
         ck_sys(mkdir(in(stage, "export", deep), 0755));
@@ -178,6 +184,39 @@ START_TEST(test_mount_exports__names_are_bytes)
     ck_errno(open(in(root, CK_B, NULL), O_CREAT | O_WRONLY, 0600), EPERM);
     ck_errno(symlink("x", in(root, CK_B, NULL)), EPERM);
     ck_errno(mkdir(in(root, too_long, NULL), 0700), ENAMETOOLONG);
+    world_stop(&w);
+}
+END_TEST
+
+/* Threads of the mount get stacks that what goes down for ever runs out of. (Sanitizers need more.)
+ */
+static void small_stacks(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    struct rlimit stack;
+    ck_sys(getrlimit(RLIMIT_STACK, &stack));
+    stack.rlim_cur = 1 << 20;
+    ck_sys(setrlimit(RLIMIT_STACK, &stack));
+#endif
+}
+
+START_TEST(test_mount_exports__a_bottomless_one_is_refused)
+{
+    small_stacks();
+    begin("{}");
+    int fd = create("open"); /* somebody writes: what was mapped is written back first */
+    int at = (int)ck_sys(open(in(stage, "export", NULL), O_RDONLY | O_DIRECTORY));
+    for (int i = 0; i < 5500; i++) {
+        if (mkdirat(at, "d", 0700) != 0 && (errno == EMFILE || errno == ENFILE))
+            break;
+        int below = (int)ck_sys(openat(at, "d", O_RDONLY | O_DIRECTORY));
+        close(at);
+        at = below;
+    }
+    close(at);
+    ck_assert_int_eq(daemon_publish(root, CK_A, stage, NULL), ENAMETOOLONG);
+    close(fd);
+    ck_ok(tree_remove(AT_FDCWD, stage, &err)); /* which needs little of the stack */
     world_stop(&w);
 }
 END_TEST
@@ -262,6 +301,7 @@ END_TEST
 
 TESTING_MAIN(mount_exports, test_mount_exports__what_is_not_written_costs_nothing,
              test_mount_exports__offsets_have_64_bits, test_mount_exports__names_are_bytes,
+             test_mount_exports__a_bottomless_one_is_refused,
              test_mount_exports__thousands_of_files_come_and_go,
              test_mount_exports__a_meta_that_expects_more_is_not_committed,
              test_mount_exports__an_export_that_changes_is_published_as_it_is_in_the_end)
