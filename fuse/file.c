@@ -285,8 +285,12 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
 {
     struct open_file *f = NULL;
     struct cairn_error err;
-    if (open_file_new(m, op, i, &f, &err)) {
-        fuse_reply_err(req, task_errno(m, "open", &err));
+    int rc = open_file_new(m, op, i, &f, &err);
+    if (rc) {
+        int e = task_errno(m, "open", &err);
+        /* More names lead to it than are remembered, and the kernel may have come by one of those
+         * which are not: it looks the path up again then, and comes back if that is still there. */
+        fuse_reply_err(req, rc == CAIRN_NOT_FOUND ? ESTALE : e);
         return;
     }
     int32_t backing;

@@ -109,7 +109,7 @@ START_TEST(test_again__a_content_is_not_read_from_where_it_was_once)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", a);
     CLEANUP_FD int again = open(path, O_RDONLY | O_CLOEXEC);
     if (again < 0)
-        ck_assert_int_eq(errno, ENOENT);
+        ck_assert_int_eq(errno, ESTALE); /* no name led to it */
     else
         ck_sys(posix_fadvise(again, 0, 0, POSIX_FADV_DONTNEED));
     if (again >= 0)
@@ -123,7 +123,38 @@ START_TEST(test_again__a_content_is_not_read_from_where_it_was_once)
 }
 END_TEST
 
-TESTING_MAIN(mount_again, test_again__the_new_files_are_seen,
+#define FORKS 6u
+
+/* Of the many names of a content all are gone but one, which was looked up before them. */
+START_TEST(test_again__what_forks_shared_outlives_them)
+{
+    struct stat st;
+    char id[FORKS][32], meta[32], path[256], fork[17], name[1024];
+    begin();
+    snprintf(name, sizeof(name), "%s", stage_shown(&w, 0, STAGE_A, gen, "memory"));
+    ck_sys(stat(name, &st));
+    for (unsigned i = 0; i < FORKS; i++) {
+        snprintf(id[i], sizeof(id[i]), "ck_%016x", i);
+        snprintf(meta, sizeof(meta), "{\"fork\":%u}", i);
+        stage_fork(&w, STAGE_A, id[i], meta, fork);
+        ck_sys(stat(stage_shown(&w, 0, id[i], fork, "memory"), &st));
+    }
+    for (unsigned i = 0; i < FORKS; i++)
+        stage_delete(&w, id[i]);
+    sleep(SEEN_SECONDS);
+    for (unsigned i = 0; i < FORKS; i++) {
+        snprintf(path, sizeof(path), "%s/meta.json", id[i]);
+        ck_errno(stat(world_path(&w, 0, path), &st), ENOENT);
+    }
+    CLEANUP_FD int fd = ck_sys(open(name, O_RDONLY));
+    check_seed(fd, 10);
+    close(util_steal_fd(&fd));
+    world_stop(&w);
+}
+END_TEST
+
+TESTING_MAIN(mount_again, test_again__what_forks_shared_outlives_them,
+             test_again__the_new_files_are_seen,
              test_again__the_new_files_are_seen_also_where_the_end_was_noticed,
              test_again__what_is_open_keeps_its_bytes,
              test_again__a_content_is_not_read_from_where_it_was_once)
