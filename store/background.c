@@ -347,11 +347,18 @@ void background_add(struct background *bg, int fd, const char *id, const char *p
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !st.st_nlink ||
         (uint64_t)st.st_blocks * 512 < BACKGROUND_MIN_BYTES)
         return;
-    background_forget(bg, &st);
     struct background_file *f = new_file(fd, id, path);
-    if (!f)
+    if (!f) {
+        background_forget(bg, &st);
         return;
+    }
     pthread_mutex_lock(&bg->lock);
+    /* Somebody else may add it at the same time. */
+    while (find_locked(bg, &st)) {
+        pthread_mutex_unlock(&bg->lock);
+        background_forget(bg, &st);
+        pthread_mutex_lock(&bg->lock);
+    }
     append_locked(bg, f);
     bg->counts.waiting++;
     bg->counts.added++;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -474,6 +475,43 @@ START_TEST(test_staged__the_background_ends_in_the_middle_of_its_work)
 }
 END_TEST
 
+#define ADDERS 4
+#define ADDS   300
+
+static int added_fd;
+
+static void *add_again_and_again(void *arg)
+{
+    for (int i = 0; i < ADDS; i++)
+        background_add(arg, added_fd, CK_A, "disk");
+    return arg;
+}
+
+/* Two entries of one file would be found one at a time: forgetting would leave the other. */
+START_TEST(test_staged__a_file_added_by_several_at_once_is_known_once)
+{
+    struct background *bg;
+    struct stat st;
+    pthread_t threads[ADDERS];
+    kit_start(&k, &dir_store);
+    kit_fill(&k, "one", "disk", 2 * MIB, 0, 7);
+    added_fd = open(kit_path(&k, "one", "disk"), O_PATH | O_CLOEXEC);
+    ck_assert_int_ge(added_fd, 0);
+    ck_ok(background_new(k.s, &bg, &err));
+    for (int i = 0; i < ADDERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, add_again_and_again, bg), 0);
+    for (int i = 0; i < ADDERS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_uint_gt(settled(bg).known_bytes, 0);
+    ck_assert_int_eq(stat(kit_path(&k, "one", "disk"), &st), 0);
+    background_forget(bg, &st);
+    ck_assert_uint_eq(settled(bg).known_bytes, 0);
+    background_free(bg);
+    close(added_fd);
+    kit_stop(&k);
+}
+END_TEST
+
 START_TEST(test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
 {
     struct background *bg = NULL;
@@ -558,7 +596,8 @@ START_TEST(test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differ
 }
 END_TEST
 
-TESTING_MAIN(staged, test_staged__a_commit_from_the_store_that_failed_is_made_again,
+TESTING_MAIN(staged, test_staged__a_file_added_by_several_at_once_is_known_once,
+             test_staged__a_commit_from_the_store_that_failed_is_made_again,
              test_staged__a_first_half_names_no_dead_pack_where_nothing_locks,
              test_staged__a_checkpoint_that_resembles_one_is_stored_as_what_differs,
              test_staged__prepared_is_invisible_and_committed_is_there,
