@@ -68,18 +68,59 @@ static int prepare(char *text, size_t len, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+int body_member(const char *text, size_t len, const char *name, struct buf *out,
+                struct cairn_error *err)
+{
+    unsigned depth = 0;
+    bool inside = false; /* of the member that is looked for */
+    size_t n = strlen(name), key = 0, key_len = 0;
+    int rc = CAIRN_OK;
+    for (size_t at = 0, next; !rc && at < len; at = next) {
+        char c = text[at];
+        next = c == '"' ? skip_string(text, len, at) : at + 1;
+        if (inside && depth == 1 && (c == ',' || c == '}'))
+            break;
+        if (inside && !is_blank(c))
+            rc = buf_add(out, text + at, next - at, err);
+        if (depth == 1 && c == '"') {
+            key = at + 1;
+            key_len = next - at - 2;
+        }
+        if (depth == 1 && c == ':')
+            inside = key_len == n && memcmp(text + key, name, n) == 0;
+        depth += c == '{' || c == '[';
+        depth -= depth && (c == '}' || c == ']');
+    }
+    return rc;
+}
+
+/* The parser quotes what stands there, which may be a token. */
+static void drop_quotation(struct cairn_error *err)
+{
+    char *near = strstr(err->message, " near '");
+    if (near)
+        *near = 0;
+}
+
 int body_parse(char *text, size_t len, struct jval **out, struct cairn_error *err)
 {
     *out = NULL;
     size_t blank = 0;
-    while (blank < len && strchr(" \t\r\n", text[blank]) && text[blank])
+    while (blank < len && is_blank(text[blank]))
         blank++;
     if (blank == len)
         return CAIRN_OK;
     CLEANUP_JVAL struct jval *v = NULL;
     int rc = prepare(text, len, err);
-    if (!rc && (rc = jval_parse(text, len, &v, err)))
+    if (!rc && (rc = jval_parse(text, len, &v, err))) {
+        drop_quotation(err);
         error_wrap(err, "body");
+    }
     if (!rc && !jval_is_object(v))
         rc = error_set(err, CAIRN_INVALID, EINVAL, "body: must be a JSON object");
     if (!rc)

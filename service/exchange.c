@@ -53,6 +53,7 @@ static void exchange_free(struct exchange *ex)
     drop_response(&ex->response);
     buf_release(&ex->piece);
     buf_release(&ex->text);
+    buf_release(&ex->meta);
     jval_free(ex->body);
     cairn_cancel_free(ex->cancel);
     free(ex->target);
@@ -119,10 +120,14 @@ static void answer(struct exchange *ex)
     struct request *r = &ex->request;
     struct cairn_error err;
     int rc = CAIRN_OK;
+    ex->meta = BUF_INIT(ex->text.len);
     if (ex->text.len)
+        rc = body_member((char *)ex->text.data, ex->text.len, "meta", &ex->meta, &err);
+    if (!rc && ex->text.len)
         rc = body_parse((char *)ex->text.data, ex->text.len, &ex->body, &err);
     buf_release(&ex->text);
     r->body = ex->body;
+    r->meta = &ex->meta;
     if (!rc)
         rc = op_check(&r->op, r->route->name, &err);
     if (!rc)

@@ -51,7 +51,7 @@ int forks_fork(struct request *r, struct response *out, struct cairn_error *err)
     };
     int rc = request_fields(r, fields, ARRAY_SIZE(fields), err);
     if (!rc && meta)
-        rc = meta_field(meta, &bytes, err);
+        rc = meta_field(r, meta, &bytes, err);
     if (rc)
         return rc;
     request_shorten(r, seconds);

@@ -2,12 +2,12 @@
 #ifndef CAIRN_SERVICE_META_FIELD_H
 #define CAIRN_SERVICE_META_FIELD_H
 
-#include "base/buf.h"
-#include "base/jval.h"
+#include "service/request.h"
 
-/* A text stands for its own bytes; an object for itself, written without white space, members in
- * their order. Appended to out, which then has data also when it is empty. invalid: any other
- * value, more than META_MAX bytes. */
-CAIRN_MUST_CHECK int meta_field(const struct jval *meta, struct buf *out, struct cairn_error *err);
+/* A text stands for its own bytes; an object for what the client wrote, without the white space.
+ * Appended to out, which then has data also when it is empty. invalid: any other value, more than
+ * META_MAX bytes. */
+CAIRN_MUST_CHECK int meta_field(const struct request *r, const struct jval *meta, struct buf *out,
+                                struct cairn_error *err);
 
 #endif

@@ -146,7 +146,7 @@ int publishes_publish(struct request *r, struct response *out, struct cairn_erro
     };
     int rc = request_fields(r, fields, ARRAY_SIZE(fields), err);
     if (!rc && meta)
-        rc = meta_field(meta, &bytes, err);
+        rc = meta_field(r, meta, &bytes, err);
     if (rc)
         return rc;
     p.token = token;

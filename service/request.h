@@ -42,6 +42,7 @@ struct request {
     char id[ID_MAX + 1];     /* {id} of the route, checked; "" without one */
     const char *rest;        /* {rest} or {path} of the route, decoded; "" without one */
     const struct jval *body; /* a JSON object; NULL: no body was sent. Of routes with max_body */
+    const struct buf *meta;  /* body's member "meta" as it is written, without white space */
     char *query;             /* as sent; NULL without one; request_query takes it apart */
     const char *if_none_match, *range, *if_range; /* headers; NULL without one */
     struct peer peer;

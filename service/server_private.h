@@ -32,6 +32,7 @@ struct exchange {
     char *target;                           /* owned; what request.rest and query point into */
     char *range, *if_none_match, *if_range; /* owned */
     struct buf text;                        /* of the body */
+    struct buf meta;                        /* of its member "meta" */
     struct jval *body;                      /* owned; request.body */
     struct cairn_cancel *cancel;            /* owned; NULL: it never left the loop */
     atomic_bool stopping;                   /* the service fired the token, not the client */

@@ -88,7 +88,7 @@ def meta_comes_from_the_body_or_the_staging_or_is_made():
     kit.equal(s.get(f"/v1/records/{kit.A}/meta").body, b" {\"x\" : 1}\n\xff")
     token, _ = staged(s, T, {"memory": b"a"}, b"not this one")
     a = publish(s, T, token=token, meta={"z": [1, 2.5, None], "a": "\u00e9"})
-    kit.equal(s.get(f"/v1/records/{T}/meta").body, '{"z":[1,2.5,null],"a":"\u00e9"}'.encode())
+    kit.equal(s.get(f"/v1/records/{T}/meta").body, b'{"z":[1,2.5,null],"a":"\\u00e9"}', "as json.dumps writes it")
     token, _ = staged(s, T, {"memory": b"b"}, b"not this one")
     a = publish(s, T, token=token, meta="any \u00e9 text ")
     kit.equal(s.get(f"/v1/records/{T}/meta").body, "any \u00e9 text ".encode())
@@ -98,6 +98,22 @@ def meta_comes_from_the_body_or_the_staging_or_is_made():
     token, _ = staged(s, T, {"memory": b"d"})
     kit.equal(publish(s, T, token=token, meta="").status, 200)
     kit.equal(s.get(f"/v1/records/{T}/meta").body, b"")
+
+
+@kit.test
+def an_object_is_stored_as_it_was_sent():
+    id, other = "ck_0000000000000ae1", "ck_0000000000000ae2"
+    meta = b'{"ns":1764460800123456789,"u":18446744073709551615,"f":0.1,"g":1.10,"e":1e400,"t":"a\\u00e9 b"}'
+    token, _ = staged(s, id, {"memory": b"x"})
+    spread = meta.replace(b",", b" ,\n").replace(b":", b" : ")
+    headers = ["Content-Type: application/json"]
+    a = s.ask("POST", f"/v1/records/{id}/publish", b'{"meta": %s, "token": "%s"}' % (spread, token.encode()), headers)
+    kit.equal((a.status, a.json()["gen"]), (200, gen(meta)))
+    kit.equal(s.get(f"/v1/records/{id}/meta").body, meta)
+    a = s.ask("POST", f"/v1/records/{id}/fork", b'{"new_id": "%s", "meta": %s}' % (other.encode(), spread), headers)
+    kit.equal((a.status, a.json()["gen"]), (201, gen(meta)))
+    escaped = b'{"m\\u0065ta": {"n": 1}, "new_id": "%s"}' % other.encode()
+    refused(s.ask("POST", f"/v1/records/{id}/fork", escaped, headers), 400, "escapes")
 
 
 @kit.test

@@ -165,6 +165,46 @@ START_TEST(test_parse__numbers_in_a_body_saturate)
 }
 END_TEST
 
+static void member_is(const char *text, const char *want)
+{
+    struct cairn_error err;
+    CLEANUP_BUF struct buf got = BUF_INIT(1000);
+    ck_ok(body_member(text, strlen(text), "meta", &got, &err));
+    ck_assert_uint_eq(got.len, strlen(want));
+    ck_assert_msg(!got.len || memcmp(got.data, want, got.len) == 0, "%s", text);
+}
+
+START_TEST(test_parse__a_member_is_taken_as_it_is_written)
+{
+    member_is("", "");
+    member_is("{}", "");
+    member_is("{\"meta\":{}}", "{}");
+    member_is(" { \"a\" : [1, {\"meta\": 2}],\n\"meta\" : { \"n\" :\t1764460800123456789, "
+              "\"u\": 18446744073709551615, \"f\": 1.10, \"e\": 1E400 } , \"b\": 3 } ",
+              "{\"n\":1764460800123456789,\"u\":18446744073709551615,\"f\":1.10,\"e\":1E400}");
+    member_is(
+        "{\"a\":\"meta\",\"x\":{\"meta\":1},\"meta\":{\"t\":\" } , \\\" ] \",\"l\":[1, [2]]}}",
+        "{\"t\":\" } , \\\" ] \",\"l\":[1,[2]]}");
+    member_is("{\"m\\u0065ta\":{\"a\":1}}", "");
+    static const char *const broken[] = {"\"", "{\"", "{\"meta\"", "{\"meta\":", "{\"meta\":\"\\",
+                                         "}}]"};
+    for (size_t i = 0; i < ARRAY_SIZE(broken); i++) {
+        struct cairn_error err;
+        CLEANUP_BUF struct buf got = BUF_INIT(1000);
+        ck_ok(body_member(broken[i], strlen(broken[i]), "meta", &got, &err));
+    }
+}
+END_TEST
+
+START_TEST(test_parse__what_is_wrong_is_not_repeated)
+{
+    struct cairn_error err;
+    struct jval *v = NULL;
+    ck_fails(parse("{\"token\" \"5f3c0f0e5d2b\"}", &v, &err), CAIRN_INVALID);
+    ck_assert_msg(!strstr(err.message, "5f3c"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(test_parse__bodies_that_are_none)
 {
     struct cairn_error err;
@@ -258,5 +298,6 @@ END_TEST
 
 TESTING_MAIN(parse, test_parse__routes_take_their_variables, test_parse__every_route_can_be_reached,
              test_parse__queries, test_parse__ranges_saturate, test_parse__tags,
-             test_parse__numbers_in_a_body_saturate, test_parse__bodies_that_are_none,
+             test_parse__numbers_in_a_body_saturate, test_parse__a_member_is_taken_as_it_is_written,
+             test_parse__what_is_wrong_is_not_repeated, test_parse__bodies_that_are_none,
              test_parse__members_are_checked_by_name, test_parse__a_deadline_is_only_shortened)
