@@ -131,7 +131,7 @@ START_TEST(test_pin_keeper__what_is_held_for_long_is_pinned_and_let_go)
         advance(10 * NS_PER_S);
         puts_are(i);
     }
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 1);
+    pins_become(1);
     ck_assert_str_eq(kit_first(&k, LAYOUT_PINS), key);
     cairn_record_close(r);
     pins_become(0);
@@ -152,7 +152,7 @@ START_TEST(test_pin_keeper__all_holds_of_a_generation_share_a_pin)
     puts_are(2);
     for (unsigned i = 0; i < 20; i++)
         cairn_record_close(more[i]);
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 2);
+    pins_become(2);
     cairn_record_close(a);
     pins_become(1);
     /* Held anew: young again. */
@@ -185,7 +185,7 @@ START_TEST(test_pin_keeper__a_failed_put_is_tried_again_at_its_rate)
         advance(HOUR / 64 + NS_PER_S);
         puts_are(i);
     }
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 1);
+    pins_become(1);
     ck_assert_uint_eq(stats().failures, 3);
     ck_assert_uint_eq(lines, 2); /* when it began, and when it was over */
     cairn_record_close(r);
@@ -252,7 +252,7 @@ START_TEST(test_pin_keeper__pins_go_when_the_store_is_closed)
     ck_ok(cairn_fetch_shared(k.s, NULL, CK_A, &o, &r, &err));
     advance(HOUR / 2);
     puts_are(1);
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 1);
+    pins_become(1);
     kit_reopen(&k);
     ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 0);
     cairn_fetch_shared_result_release(&r);
@@ -319,7 +319,7 @@ START_TEST(test_pin_keeper__the_pin_of_the_dead_expires)
     ck_ok(pin_put(k.s, NULL, &p, &err));
     pin_release(&p);
     sweep_for(1);
-    ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 1);
+    pins_become(1);
     sweep_for(2);
     ck_assert_uint_eq(kit_objects(&k, LAYOUT_PINS), 0);
     stop();
