@@ -187,6 +187,9 @@ void committed_read(struct mount *m, fuse_req_t req, struct inode *i, size_t siz
         file_read(m, req, &op, i, f, size, off);
         return;
     }
+    /* What is here waits for no download, however many of those are under way. */
+    if (file_read_here(m, req, i, f, size, off))
+        return;
     run(m, LANE_READ, req, do_read, &(struct ask){.i = i, .fi = *fi, .size = size, .off = off},
         NULL);
 }

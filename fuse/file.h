@@ -69,5 +69,9 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
                struct fuse_file_info *fi);
 void file_read(struct mount *m, struct fuse_req *req, const struct cairn_op *op, struct inode *i,
                struct open_file *f, size_t size, uint64_t off);
+/* Of a store that is far away: answered (true) if all of it is here, without waiting for anybody.
+ */
+bool file_read_here(struct mount *m, struct fuse_req *req, struct inode *i, struct open_file *f,
+                    size_t size, uint64_t off);
 
 #endif

@@ -134,6 +134,45 @@ static int read_elsewhere(struct mount *m, const struct cairn_op *op, struct ino
     return rc;
 }
 
+/* Of size bytes at off, as many as the file has and an answer takes. */
+static size_t cut(const struct inode *i, size_t size, uint64_t off)
+{
+    if (size > BUFFER_LEN)
+        size = BUFFER_LEN;
+    if (off >= i->size)
+        return 0;
+    return size > i->size - off ? (size_t)(i->size - off) : size;
+}
+
+static bool fill_here(struct generation *g, uint32_t index, size_t size, uint64_t off,
+                      struct answer *a)
+{
+    struct record_span spans[SPANS_MAX];
+    struct cairn_error ignored;
+    size_t n;
+    if (!record_map_here(g->record, index, off, size, spans, SPANS_MAX, &n))
+        return false;
+    int rc = CAIRN_OK;
+    for (size_t k = 0; !rc && k < n; k++)
+        rc = add_span(a, &spans[k], &ignored);
+    record_spans_release(a->store, spans, n);
+    return !rc;
+}
+
+bool file_read_here(struct mount *m, struct fuse_req *req, struct inode *i, struct open_file *f,
+                    size_t size, uint64_t off)
+{
+    struct answer a = {.store = m->store, .buf = buffers_get(m->buffers)};
+    size = cut(i, size, off);
+    bool here = a.buf && size && fill_here(f->g, f->index, size, off, &a);
+    if (here) {
+        atomic_fetch_add_explicit(&m->n_read_bytes, a.len, memory_order_relaxed);
+        fuse_reply_iov(req, a.iov, a.n);
+    }
+    buffers_put(m->buffers, a.buf);
+    return here;
+}
+
 void file_read(struct mount *m, struct fuse_req *req, const struct cairn_op *op, struct inode *i,
                struct open_file *f, size_t size, uint64_t off)
 {
@@ -143,12 +182,7 @@ void file_read(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    if (size > BUFFER_LEN)
-        size = BUFFER_LEN;
-    if (off >= i->size)
-        size = 0;
-    else if (size > i->size - off)
-        size = (size_t)(i->size - off);
+    size = cut(i, size, off);
     int rc = read_from(f->g, f->index, op, size, off, &a, &err);
     if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         rc = read_elsewhere(m, op, i, size, off, &a, rc);

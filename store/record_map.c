@@ -28,6 +28,7 @@ struct map {
     struct chunk_ctx *ctx; /* owned; taken when it is needed */
     struct fill_hold hold;
     uint64_t begun; /* chunks of the file before this were begun */
+    bool here_only; /* nothing is fetched */
     struct cairn_error *err;
 };
 
@@ -233,6 +234,8 @@ static int map_chunk(struct map *map, uint64_t no, uint64_t end, uint32_t index,
         span_of_place(&place, span);
         return CAIRN_OK;
     }
+    if (map->here_only)
+        return error_set(map->err, CAIRN_TRANSIENT, EAGAIN, "not here");
     rc = op_check(map->op, "reading", map->err);
     if (!rc)
         rc = map->s->fills ? map_fetched(map, &want, no, end, &place)
@@ -294,6 +297,7 @@ static int begin_map(struct map *map, struct cairn_record *r, const struct cairn
     map->done = map->begun = 0;
     map->ctx = NULL;
     map->hold.n = 0;
+    map->here_only = false;
     map->err = err;
     if (i >= manifest_info(map->m)->n_files)
         return error_set(err, CAIRN_INVALID, EINVAL, "%s has no file %llu", r->id,
@@ -353,6 +357,28 @@ int record_map(struct cairn_record *r, const struct cairn_op *op, uint64_t i, ui
         *n = 0;
     }
     return rc;
+}
+
+bool record_map_here(struct cairn_record *r, uint64_t i, uint64_t offset, uint64_t len,
+                     struct record_span *spans, size_t max, size_t *n)
+{
+    struct map map;
+    struct cairn_error ignored;
+    *n = 0;
+    if (!r->store->fills || begin_map(&map, r, NULL, i, offset, &len, &ignored) || !len)
+        return false;
+    map.spans = spans;
+    map.max = max;
+    map.here_only = true;
+    bool all = !map_range(&map, offset, len) && map.done == len;
+    if (all)
+        read_ahead(&map, offset / map.chunk_size, (offset + len - 1) / map.chunk_size);
+    end_map(&map);
+    if (all)
+        *n = map.n;
+    else
+        record_spans_release(r->store, spans, map.n);
+    return all;
 }
 
 /* All of wants, a window ahead of what is waited for. */

@@ -37,6 +37,10 @@ CAIRN_MUST_CHECK int record_map(struct cairn_record *r, const struct cairn_op *o
 CAIRN_MUST_CHECK int record_map_part(struct cairn_record *r, const struct cairn_op *op, uint64_t i,
                                      uint64_t offset, uint64_t len, struct record_span *spans,
                                      size_t max, size_t *n, struct cairn_error *err);
+/* The same, but only what is here: verified in the cache, or a hole. Waits for no download; false:
+ * not all of it is (there is nothing to release). */
+bool record_map_here(struct cairn_record *r, uint64_t i, uint64_t offset, uint64_t len,
+                     struct record_span *spans, size_t max, size_t *n);
 void record_spans_release(struct cairn_store *s, struct record_span *spans, size_t n);
 
 /* Reading from the span's descriptor failed, or ended early: its file is looked at anew, and what
