@@ -71,6 +71,9 @@ bool spool_has_record(struct mount *m, const char *id);
 /* name ("meta.json", "digest-<gen>", "export-<gen>", "export-<gen>/a/b") of record id was removed
  * in this mount; the store may still have it. */
 bool spool_hides(struct mount *m, const char *id, const char *name);
+/* Generation gen of id was committed by somebody since something of the record was removed here:
+ * what was, was of another. */
+void spool_show_again(struct mount *m, const char *id, const char *gen);
 /* The mtime that was set on name ("export-<gen>", "digest-<gen>", "" for the record's folder) here
  * by utimensat; false: none was. */
 bool spool_stamp(struct mount *m, const char *id, const char *name, struct timespec *mtime);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "fuse/generation.h"
-#include "fuse/inode.h"
+#include "fuse/ops.h"
 #include "store/manifest.h"
 
 #include <errno.h>
@@ -257,6 +257,8 @@ int records_now(struct mount *m, const struct cairn_op *op, const char *id, stru
     if (changed) {
         generations_forget(m, id);
         inode_hide_record(m, id);
+        if (l.now.committed)
+            spool_show_again(m, id, l.now.gen);
     }
     return rc ? error_wrap(err, "record %s", id) : CAIRN_OK;
 }

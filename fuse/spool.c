@@ -186,6 +186,16 @@ bool spool_hides(struct mount *m, const char *id, const char *name)
     return hidden_has(m->spool->hidden, id, name);
 }
 
+void spool_show_again(struct mount *m, const char *id, const char *gen)
+{
+    char name[16 + GEN_TEXT];
+    hidden_drop(m->spool->hidden, id, "meta.json");
+    snprintf(name, sizeof(name), "export-%s", gen);
+    hidden_drop(m->spool->hidden, id, name);
+    snprintf(name, sizeof(name), "digest-%s", gen);
+    hidden_drop(m->spool->hidden, id, name);
+}
+
 /* A meta.json in the spool is that of a record which was removed and is not quite gone here
  * (spool_remove.c). It is not shown where somebody published the id again. */
 static bool is_outdated(struct mount *m, const struct inode *dir, int folder, const char *name)

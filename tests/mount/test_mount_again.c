@@ -123,6 +123,28 @@ START_TEST(test_again__a_content_is_not_read_from_where_it_was_once)
 }
 END_TEST
 
+/* What was removed here and is in the store still is hidden, but not what others publish then. */
+START_TEST(test_again__what_others_publish_is_not_hidden)
+{
+    struct stat st;
+    begin();
+    publish(STAGE_T, 10);
+    ck_sys(unlink(world_path(&w, 0, STAGE_T "/meta.json")));
+    ck_sys(unlink(stage_shown(&w, 0, STAGE_A, gen, "memory")));
+    ck_errno(stat(world_path(&w, 0, STAGE_T "/meta.json"), &st), ENOENT);
+    ck_errno(stat(stage_shown(&w, 0, STAGE_A, gen, "memory"), &st), ENOENT);
+    stage_file(&w, "memory", 0, LEN, 30, 0);
+    stage_publish(&w, STAGE_T, "{\"n\":2}", false, gen);
+    stage_delete(&w, STAGE_A);
+    publish(STAGE_A, 30);
+    sleep(SEEN_SECONDS);
+    ck_sys(stat(world_path(&w, 0, STAGE_T "/meta.json"), &st));
+    ck_assert_int_eq(st.st_size, 7);
+    check_shown(STAGE_A);
+    world_stop(&w);
+}
+END_TEST
+
 #define FORKS 6u
 
 /* Of the many names of a content all are gone but one, which was looked up before them. */
@@ -153,8 +175,8 @@ START_TEST(test_again__what_forks_shared_outlives_them)
 }
 END_TEST
 
-TESTING_MAIN(mount_again, test_again__what_forks_shared_outlives_them,
-             test_again__the_new_files_are_seen,
+TESTING_MAIN(mount_again, test_again__what_others_publish_is_not_hidden,
+             test_again__what_forks_shared_outlives_them, test_again__the_new_files_are_seen,
              test_again__the_new_files_are_seen_also_where_the_end_was_noticed,
              test_again__what_is_open_keeps_its_bytes,
              test_again__a_content_is_not_read_from_where_it_was_once)
