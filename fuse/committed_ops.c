@@ -36,7 +36,7 @@ static void run(struct mount *m, enum task_lane lane, fuse_req_t req, task_fn *f
     *a = *what;
     memcpy(a->name, name ? name : "", len + 1);
     if (m->remote) {
-        task_run(m, lane, req, fn, a);
+        (void)task_run(m, lane, req, fn, a);
         return;
     }
     struct cairn_op op = task_op_here(m, lane);

@@ -230,6 +230,13 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_
         fuse_reply_err(req, 0);
 }
 
+/* An open folder's handle is none of a file. */
+static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+{
+    struct mount *m = begin(req);
+    spool_fsyncdir(m, req, inode_of(m, ino), data_only != 0, fi);
+}
+
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct mount *m = begin(req);
@@ -349,7 +356,7 @@ const struct fuse_lowlevel_ops mount_ops = {
     .opendir = op_opendir,
     .readdir = op_readdir,
     .releasedir = op_releasedir,
-    .fsyncdir = op_fsync,
+    .fsyncdir = op_fsyncdir,
     .statfs = op_statfs,
     .setxattr = op_setxattr,
     .getxattr = op_getxattr,

@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "fuse/spool.h"
 #include "fuse/spool_hidden.h"
+#include "fuse/task.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -253,19 +254,33 @@ void spool_readdir(struct mount *m, struct fuse_req *req, struct inode *dir, siz
     dirlist_reply(list, req, size, off, dir->ino);
 }
 
+/* Of what the store holds there is nothing to be done. */
+static void do_fsyncdir(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
+{
+    (void)op;
+    CLEANUP_FD int folder = -1;
+    CLEANUP_FD int fd = -1;
+    struct inode *const *dir = arg;
+    int e = spool_folder(m, *dir, false, &folder);
+    if (!e) {
+        fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        e = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    }
+    fuse_reply_err(req, e == ENOENT ? 0 : e);
+}
+
 void spool_fsyncdir(struct mount *m, struct fuse_req *req, struct inode *dir, bool data_only,
                     struct fuse_file_info *fi)
 {
     (void)data_only;
     (void)fi;
-    CLEANUP_FD int folder = -1;
-    int e = spool_folder(m, dir, false, &folder);
-    if (e) {
-        fuse_reply_err(req, e == ENOENT ? 0 : e);
+    struct inode **arg = malloc(sizeof(struct inode *));
+    if (!arg) {
+        fuse_reply_err(req, ENOMEM);
         return;
     }
-    CLEANUP_FD int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    fuse_reply_err(req, fd < 0 || fsync(fd) != 0 ? errno : 0);
+    *arg = dir; /* it stays while its request is not answered */
+    (void)task_run(m, LANE_SPOOL, req, do_fsyncdir, arg);
 }
 
 void spool_releasedir(struct mount *m, struct fuse_req *req, struct inode *dir,

@@ -300,7 +300,7 @@ static void run_slow(struct mount *m, struct fuse_req *req, task_fn *fn, const s
         return;
     }
     *arg = *what;
-    task_run(m, LANE_SPOOL, req, fn, arg);
+    (void)task_run(m, LANE_SPOOL, req, fn, arg);
 }
 
 void spool_fsync(struct mount *m, struct fuse_req *req, struct inode *i, bool data_only,

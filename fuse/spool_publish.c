@@ -265,7 +265,8 @@ void spool_publish_export(struct mount *m, struct fuse_req *req, int folder, con
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    task_run(m, LANE_PUBLISH, req, export_task, p);
+    if (!task_run(m, LANE_PUBLISH, req, export_task, p))
+        close(folder);
 }
 
 /* ---- meta.json ------------------------------------------------------------------------------- */
@@ -414,5 +415,6 @@ void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    task_run(m, LANE_PUBLISH, req, meta_task, p);
+    if (!task_run(m, LANE_PUBLISH, req, meta_task, p))
+        close(folder);
 }

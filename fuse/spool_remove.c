@@ -224,7 +224,7 @@ static void run_removal(struct mount *m, struct fuse_req *req, task_fn *fn, cons
     memcpy(r->id, id, strlen(id) + 1);
     memcpy(r->gen, gen, strlen(gen) + 1);
     snprintf(r->name, sizeof(r->name), "%s", name);
-    task_run(m, LANE_PUBLISH, req, fn, r);
+    (void)task_run(m, LANE_PUBLISH, req, fn, r);
 }
 
 void spool_remove_committed_folder(struct mount *m, struct fuse_req *req, const struct inode *dir,

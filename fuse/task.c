@@ -321,7 +321,7 @@ static bool queue_locked(struct lanes *l, struct lane *lane, struct task *t)
     return true;
 }
 
-void task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn, void *arg)
+bool task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn, void *arg)
 {
     struct lanes *l = m->lanes;
     struct cairn_error err;
@@ -331,7 +331,7 @@ void task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_
         free(t);
         free(arg);
         fuse_reply_err(req, e);
-        return;
+        return false;
     }
     t->req = req;
     t->thread = fuse_req_ctx(req)->pid;
@@ -354,6 +354,7 @@ void task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_
         fuse_reply_err(req, EAGAIN);
         task_free(t);
     }
+    return queued;
 }
 
 struct cairn_op task_op_here(const struct mount *m, enum task_lane lane)

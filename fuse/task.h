@@ -30,8 +30,9 @@ CAIRN_MUST_CHECK int lanes_drain(struct lanes *l, const struct cairn_op *op,
                                  struct cairn_error *err);
 
 /* Have fn called on a thread of the lane. arg: allocated with malloc, transferred. Answers req with
- * an errno itself when there is no memory or no thread to be had. Never blocks. */
-void task_run(struct mount *m, enum task_lane lane, struct fuse_req *req, task_fn *fn, void *arg);
+ * an errno itself when there is no memory or no thread to be had: false, and fn is not called.
+ * Never blocks. */
+bool task_run(struct mount *m, enum task_lane lane, struct fuse_req *req, task_fn *fn, void *arg);
 
 /* An op for work done at once, on the worker's own thread: local, so it has a deadline only. */
 struct cairn_op task_op_here(const struct mount *m, enum task_lane lane);

@@ -200,6 +200,31 @@ static void small_stacks(void)
 #endif
 }
 
+static void sync_folder(const char *path)
+{
+    CLEANUP_FD int fd = ck_sys(open(path, O_RDONLY | O_DIRECTORY));
+    ck_sys(fsync(fd));
+    ck_sys(fdatasync(fd));
+}
+
+START_TEST(test_mount_exports__every_folder_can_be_synced)
+{
+    begin("{}");
+    close(create("file"));
+    ck_sys(mkdir(in(stage, "export", "empty"), 0755));
+    sync_folder(root);
+    sync_folder(stage);
+    sync_folder(in(stage, "export", NULL));
+    sync_folder(in(stage, "export", "empty"));
+    ck_sys(mkdir(in(root, CK_A, NULL), 0750));
+    sync_folder(in(root, CK_A, NULL));
+    ck_assert_int_eq(daemon_publish(root, CK_A, stage, NULL), 0);
+    sync_folder(in(root, CK_A, NULL));
+    sync_folder(gen_path(root, CK_A, "export", "{}"));
+    world_stop(&w);
+}
+END_TEST
+
 START_TEST(test_mount_exports__a_bottomless_one_is_refused)
 {
     small_stacks();
@@ -301,6 +326,7 @@ END_TEST
 
 TESTING_MAIN(mount_exports, test_mount_exports__what_is_not_written_costs_nothing,
              test_mount_exports__offsets_have_64_bits, test_mount_exports__names_are_bytes,
+             test_mount_exports__every_folder_can_be_synced,
              test_mount_exports__a_bottomless_one_is_refused,
              test_mount_exports__thousands_of_files_come_and_go,
              test_mount_exports__a_meta_that_expects_more_is_not_committed,
