@@ -459,7 +459,7 @@ START_TEST(test_staged__the_background_ends_in_the_middle_of_its_work)
     for (int round = 0; round < 5; round++) {
         ck_ok(background_new(k.s, &bg, &err));
         for (int i = 0; i < 4; i++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof(name), "f%d-%d", round, i);
             kit_fill(&k, "one", name, 4 * MIB, 0, (uint64_t)(round * 10 + i));
             chunk(bg, TP_A, "one", name);
