@@ -21,8 +21,10 @@ int chunk_ctx_get(struct cairn_store *s, struct chunk_ctx **out, struct cairn_er
 {
     pthread_mutex_lock(&s->ctx_lock);
     struct chunk_ctx *c = s->free_ctx;
-    if (c)
+    if (c) {
         s->free_ctx = c->next;
+        s->n_free_ctx--;
+    }
     pthread_mutex_unlock(&s->ctx_lock);
     if (!c) {
         c = calloc(1, sizeof(*c));
@@ -44,12 +46,21 @@ void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *c)
 {
     if (!c)
         return;
-    c->span_len = 0;
+    /* The next user rarely goes on in the same pack, and as many as there are would be held. */
+    free(c->span);
+    c->span = NULL;
+    c->span_cap = c->span_len = 0;
     c->caches_bases = false;
     pthread_mutex_lock(&s->ctx_lock);
-    c->next = s->free_ctx;
-    s->free_ctx = c;
+    bool keep = s->n_free_ctx < CHUNK_CTX_KEPT;
+    if (keep) {
+        c->next = s->free_ctx;
+        s->free_ctx = c;
+        s->n_free_ctx++;
+    }
     pthread_mutex_unlock(&s->ctx_lock);
+    if (!keep)
+        ctx_free(c);
 }
 
 void chunk_ctx_free_all(struct cairn_store *s)
@@ -57,6 +68,7 @@ void chunk_ctx_free_all(struct cairn_store *s)
     while (s->free_ctx) {
         struct chunk_ctx *c = s->free_ctx;
         s->free_ctx = c->next;
+        s->n_free_ctx--;
         ctx_free(c);
     }
 }

@@ -28,6 +28,9 @@ struct chunk_ctx {
     uint64_t span_off;
     uint8_t span_pack[PACK_ID_LEN];
 };
+/* Some are kept for the next user: this many, whatever the number of threads that once read at the
+ * same time, and without what they read ahead. */
+#define CHUNK_CTX_KEPT 16
 CAIRN_MUST_CHECK int chunk_ctx_get(struct cairn_store *s, struct chunk_ctx **out,
                                    struct cairn_error *err);
 void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *ctx); /* NULL is allowed */

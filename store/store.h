@@ -25,8 +25,8 @@ struct shared_fetch;
 /* Threads that wait for the disk: an fsync of a pack must not keep a core from hashing. */
 #define STORE_IO_THREADS 4
 
-/* Everything but free_ctx and what synchronises itself is set before the store is shared and does
- * not change. */
+/* Everything but free_ctx, n_free_ctx and what synchronises itself is set before the store is
+ * shared and does not change. */
 struct cairn_store {
     struct backend *backend; /* owned */
     struct store_format format;
@@ -45,7 +45,8 @@ struct cairn_store {
     struct lease_table *leases;  /* owned    there is no state folder, or it cannot be used */
     struct shared_fetch *shared; /* owned */
     pthread_mutex_t ctx_lock;
-    struct chunk_ctx *free_ctx; /* guarded by ctx_lock */
+    struct chunk_ctx *free_ctx; /* guarded by ctx_lock, as is their number */
+    unsigned n_free_ctx;
 };
 
 /* Compose a store on a backend. backend is transferred, also when this fails. */

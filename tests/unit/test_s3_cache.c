@@ -1,5 +1,6 @@
 /* Reads of a bucket through the cache: requests are counted where they arrive. */
 #include "base/util.h"
+#include "store/chunk_io.h"
 #include "store/store.h"
 #include "tests/s3/store.h"
 
@@ -249,7 +250,28 @@ START_TEST(test_s3_cache__a_sibling_is_fetched_for_what_is_its_own)
 }
 END_TEST
 
+/* As many as ever read at once, each with megabytes that were read ahead, would be kept. */
+START_TEST(test_s3_cache__many_readers_leave_little_behind)
+{
+    struct chunk_ctx *ctx[4 * CHUNK_CTX_KEPT];
+    size_t n = 0;
+    start();
+    fetch_gets(CK_B, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(ctx); i++)
+        ck_ok(chunk_ctx_get(s, &ctx[i], &err));
+    for (size_t i = 0; i < ARRAY_SIZE(ctx); i++) {
+        ck_assert_ptr_null(ctx[i]->span);
+        chunk_ctx_put(s, ctx[i]);
+    }
+    for (struct chunk_ctx *c = s->free_ctx; c; c = c->next)
+        n++;
+    ck_assert_uint_eq(n, CHUNK_CTX_KEPT);
+    stop();
+}
+END_TEST
+
 TESTING_MAIN(s3_cache, test_s3_cache__a_second_read_asks_for_nothing,
              test_s3_cache__fifty_readers_of_a_cold_chunk_cost_one_request,
              test_s3_cache__a_black_hole_costs_a_reader_its_deadline,
-             test_s3_cache__a_sibling_is_fetched_for_what_is_its_own)
+             test_s3_cache__a_sibling_is_fetched_for_what_is_its_own,
+             test_s3_cache__many_readers_leave_little_behind)
