@@ -8,6 +8,7 @@
 #include "gc/lock.h"
 #include "gc/packs.h"
 #include "gc/repack.h"
+#include "store/commit.h"
 #include "store/pin.h"
 
 #include <errno.h>
@@ -99,6 +100,19 @@ static int rounds(struct gc_run *run, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+/* Writers without a lock count on what they saw for COMMIT_CHECK_MAX_NS. */
+#define VISIBILITY_MIN_NS (COMMIT_CHECK_MAX_NS + 60 * NS_PER_S)
+
+static void warn_of_haste(const struct gc_run *run)
+{
+    if (run->s->backend->ops->looks_first && run->t.visibility < VISIBILITY_MIN_NS)
+        log_line(LOG_LEVEL_WARNING,
+                 "gc: gc_visibility_seconds is %lld, less than %lld: safe only while nobody "
+                 "publishes to the bucket",
+                 (long long)(run->t.visibility / NS_PER_S),
+                 (long long)(VISIBILITY_MIN_NS / NS_PER_S));
+}
+
 int sweep_run(struct cairn_store *s, const struct cairn_op *op,
               const struct cairn_gc_config *config, const struct cairn_gc_options *options,
               struct sweep_db *db, struct cairn_gc_result *result, struct cairn_error *err)
@@ -119,6 +133,7 @@ int sweep_run(struct cairn_store *s, const struct cairn_op *op,
     int64_t start = clock_monotonic();
     *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
     gc_times_of(config, s->backend->ops->open_fd != NULL, &run.t);
+    warn_of_haste(&run);
     int rc = pin_node(s, run.node, err);
     if (!rc)
         rc = rounds(&run, err);
