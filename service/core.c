@@ -98,10 +98,14 @@ static void fit_descriptors(struct service *s)
 }
 
 /* Many threads that wait much and allocate little: a heap for each of them would only keep memory.
- */
+ * Nor does a large buffer that was freed (glibc raises both thresholds to its size and twice that)
+ * let the free ends of heaps grow to as much, which malloc_trim does not give back but of the first
+ * one. */
 static void bound_heaps(void)
 {
     (void)mallopt(M_ARENA_MAX, 8);
+    (void)mallopt(M_MMAP_THRESHOLD, 512 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 256 * 1024);
 }
 
 static void connection_closed(void *ctx, uint64_t connection)
