@@ -1,11 +1,11 @@
 #include "base/flight.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 /* Lock order: a token's lock before the table's (op.h), so no token is fired and no waiter is added
@@ -296,11 +296,7 @@ static void no_thread(struct flight_table *t, struct slot *s, int sys_errno)
 
 static void make_thread(struct flight_table *t, struct slot *s)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&s->thread, NULL, thread_main, t);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&s->thread, thread_main, t);
     if (e)
         no_thread(t, s, e);
 }

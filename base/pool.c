@@ -1,8 +1,9 @@
 #include "base/pool.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 struct pool {
@@ -56,19 +57,14 @@ int pool_new(unsigned workers, struct pool **out, struct cairn_error *err)
     pthread_cond_init(&p->more, NULL);
     pthread_cond_init(&p->done, NULL);
     p->tail = &p->head;
-    /* Signals belong to the program's own threads. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int e = 0;
     for (; p->n < workers; p->n++) {
         struct worker *w = &p->workers[p->n];
         *w = (struct worker){.pool = p, .index = p->n};
-        e = pthread_create(&w->thread, NULL, worker_main, w);
+        e = thread_start(&w->thread, worker_main, w);
         if (e)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (e) {
         pool_free(p);
         return error_sys(err, e, "starting worker threads");

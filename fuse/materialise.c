@@ -2,13 +2,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "fuse/file.h"
 #include "fuse/generation.h"
 #include "store/copies.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 /* More wait than that: the next opens will ask again. */
@@ -106,11 +106,7 @@ int materialise_new(struct mount *m, struct materialiser **out, struct cairn_err
     }
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&t->thread, NULL, work, t);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&t->thread, work, t);
     if (e) {
         pthread_cond_destroy(&t->wake);
         pthread_mutex_destroy(&t->lock);

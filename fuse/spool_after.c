@@ -7,12 +7,12 @@
  * lane: those must never wait here. */
 #define FUSE_USE_VERSION 314
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "fuse/spool.h"
 #include "fuse/task.h"
 
 #include <fuse3/fuse_lowlevel.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,11 +86,7 @@ int spool_after_new(struct mount *m, struct spool *s, struct spool_after **out,
     a->last = &a->first;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&a->thread, NULL, thread_main, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&a->thread, thread_main, a);
     if (!e) {
         *out = a;
         return CAIRN_OK;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "fuse/generation.h"
 
@@ -184,17 +185,6 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start_quiet(pthread_t *thread, void *(*fn)(void *), void *arg)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(thread, NULL, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return e;
-}
-
 static void lanes_release(struct lanes *l)
 {
     for (int i = 0; i < LANE_COUNT_; i++)
@@ -218,7 +208,7 @@ int lanes_new(struct mount *m, struct lanes **out, struct cairn_error *err)
         pthread_cond_init(&l->lane[i].wake, NULL);
     }
     op_cond_init(&l->interrupts);
-    int e = start_quiet(&l->watcher, watch, l);
+    int e = thread_start(&l->watcher, watch, l);
     if (e) {
         lanes_release(l);
         return error_sys(err, e, "thread of the mount");
@@ -278,7 +268,7 @@ static bool start_thread_locked(struct lanes *l, struct lane *lane)
     if (!a)
         return false;
     *a = (struct lane_thread){.l = l, .lane = lane};
-    if (start_quiet(&lane->thread[lane->threads], work, a)) {
+    if (thread_start(&lane->thread[lane->threads], work, a)) {
         free(a);
         return false;
     }

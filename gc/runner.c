@@ -2,10 +2,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -126,11 +126,7 @@ static void *loop(void *arg)
 
 static int start_thread(struct gc_runner *r, struct cairn_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&r->thread, NULL, loop, r);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&r->thread, loop, r);
     return e ? error_sys(err, e, "starting the collector's thread") : CAIRN_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "s3/retry.h"
 
 #include <errno.h>
@@ -133,7 +134,7 @@ int s3_credentials_new(struct s3_creds_env *env, struct s3_credentials **out,
     if (!rc)
         rc = cairn_cancel_new(&c->stopping, err);
     if (!rc) {
-        int e = pthread_create(&c->thread, NULL, renewer, c);
+        int e = thread_start(&c->thread, renewer, c);
         if (e)
             rc = error_sys(err, e, "starting the thread for S3 credentials");
     }

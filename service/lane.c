@@ -2,11 +2,11 @@
 
 #include "base/clock.h"
 #include "base/op.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -128,11 +128,7 @@ static int start_thread(struct lane *l)
     if (!t)
         return ENOMEM;
     t->lane = l;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&t->id, NULL, thread_main, t);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&t->id, thread_main, t);
     if (e)
         free(t);
     return e;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "store/ingest.h"
 #include "store/kin.h"
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -267,11 +267,7 @@ int background_new(struct cairn_store *s, struct background **out, struct cairn_
     pthread_mutex_init(&bg->lock, NULL);
     pthread_cond_init(&bg->work, NULL);
     op_cond_init(&bg->done);
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&bg->thread, NULL, thread_main, bg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&bg->thread, thread_main, bg);
     if (e) {
         pthread_cond_destroy(&bg->work);
         pthread_cond_destroy(&bg->done);

@@ -2,12 +2,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,11 +252,7 @@ static void *budget_main(void *arg)
 static void wake_locked(struct budget *b)
 {
     if (!b->has_thread) {
-        sigset_t all, old; /* signals belong to the program's own threads */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        b->has_thread = pthread_create(&b->thread, NULL, budget_main, b) == 0;
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        b->has_thread = thread_start(&b->thread, budget_main, b) == 0;
         if (!b->has_thread)
             return;
     }

@@ -1,9 +1,9 @@
 #include "store/cache_fill_private.h"
 
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,12 +92,8 @@ static bool start_thread_locked(struct fills *f)
 {
     if (f->n_threads == FILL_THREADS || f->stop)
         return f->n_threads > 0;
-    sigset_t all, old; /* signals belong to the program's own threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (pthread_create(&f->threads[f->n_threads], NULL, fills_main, f) == 0)
+    if (thread_start(&f->threads[f->n_threads], fills_main, f) == 0)
         f->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return f->n_threads > 0;
 }
 

@@ -3,10 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/step.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "store/pin.h"
 
-#include <signal.h>
 #include <string.h>
 
 #define CALL_MAX_NS  (60 * NS_PER_S) /* of one put or remove */
@@ -261,11 +261,7 @@ static void *thread_main(void *arg)
 
 static int start(struct pin_keeper *k, struct cairn_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&k->thread, NULL, thread_main, k);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int e = thread_start(&k->thread, thread_main, k);
     k->started = e == 0;
     return e ? error_sys(err, e, "starting the keeper of pins") : CAIRN_OK;
 }
