@@ -1,5 +1,6 @@
 #include "base/jsonw.h"
 
+#include "base/clock.h"
 #include "base/util.h"
 
 #include <inttypes.h>
@@ -146,4 +147,20 @@ void jsonw_raw(struct jsonw *w, const char *name, const void *text, size_t len)
 int jsonw_end(struct jsonw *w)
 {
     return w->rc;
+}
+
+void jsonw_time(struct jsonw *w, const char *name, int64_t realtime_ns)
+{
+    char text[CLOCK_RFC3339_MAX];
+    clock_rfc3339(realtime_ns, text);
+    jsonw_str(w, name, text);
+}
+
+void jsonw_error(struct jsonw *w, const char *name, const struct cairn_error *err)
+{
+    jsonw_object(w, name);
+    jsonw_str(w, "class", cairn_class_name(err->error_class));
+    jsonw_str(w, "message", err->message);
+    jsonw_i64(w, "errno", err->sys_errno);
+    jsonw_object_end(w);
 }

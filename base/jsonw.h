@@ -32,6 +32,10 @@ void jsonw_i64(struct jsonw *w, const char *name, int64_t value);
 void jsonw_real(struct jsonw *w, const char *name, double value); /* 6 decimals; NaN, inf: null */
 void jsonw_bool(struct jsonw *w, const char *name, bool value);
 void jsonw_null(struct jsonw *w, const char *name);
+/* RFC 3339 with nanoseconds, as clock_rfc3339 */
+void jsonw_time(struct jsonw *w, const char *name, int64_t realtime_ns);
+/* An object of class, message and errno. */
+void jsonw_error(struct jsonw *w, const char *name, const struct cairn_error *err);
 /* text is JSON already */
 void jsonw_raw(struct jsonw *w, const char *name, const void *text, size_t len);
 

@@ -7,7 +7,7 @@ static void rm_json(struct output *out, const char *id, bool existed, const stru
     jsonw_object(&out->json, NULL);
     jsonw_str(&out->json, "id", id);
     if (err)
-        output_json_error(out, "error", err);
+        jsonw_error(&out->json, "error", err);
     else
         jsonw_bool(&out->json, "removed", existed);
     jsonw_object_end(&out->json);

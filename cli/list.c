@@ -2,6 +2,7 @@
 #include "base/util.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
+#include "store/json.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,30 +23,6 @@ struct listing {
     int width; /* 0: not known yet */
     uint64_t unreadable;
 };
-
-static void json_entry(struct output *out, const struct cairn_list_entry *e)
-{
-    struct jsonw *w = &out->json;
-    jsonw_object(w, NULL);
-    jsonw_str(w, "id", e->id);
-    if (e->error_class) {
-        jsonw_object(w, "error");
-        jsonw_str(w, "class", cairn_class_name(e->error_class));
-        jsonw_str(w, "message", e->error_message);
-        jsonw_object_end(w);
-    } else {
-        jsonw_str(w, "gen", e->gen);
-        output_json_time(out, "created", e->created_ns);
-        jsonw_u64(w, "logical_bytes", e->logical_bytes);
-        jsonw_u64(w, "stored_bytes", e->stored_bytes);
-        jsonw_u64(w, "files", e->files);
-        if (*e->digest)
-            jsonw_str(w, "digest", e->digest);
-    }
-    if (e->held)
-        jsonw_bool(w, "held", true);
-    jsonw_object_end(w);
-}
 
 static void print_rows(struct listing *l, bool heading)
 {
@@ -104,7 +81,7 @@ static int one_entry(void *ctx, const struct cairn_list_entry *e)
     struct listing *l = ctx;
     l->unreadable += e->error_class != 0;
     if (l->app->json)
-        json_entry(&l->app->out, e);
+        json_list_entry(&l->app->out.json, e);
     else
         text_entry(l, e);
     return output_piece(&l->app->out);

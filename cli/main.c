@@ -94,7 +94,7 @@ static void json_error(struct app *app, const struct cairn_error *err)
     if (!out->in_array)
         buf_clear(&out->buf), out->json.comma = false;
     jsonw_object(&out->json, NULL);
-    output_json_error(out, "error", err);
+    jsonw_error(&out->json, "error", err);
     jsonw_object_end(&out->json);
     if (out->in_array)
         jsonw_array_end(&out->json);

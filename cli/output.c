@@ -157,21 +157,3 @@ void output_json_bytes(struct output *out, const char *name, const void *text, s
     util_hex(text, len, hex);
     jsonw_str(&out->json, member, hex);
 }
-
-void output_json_time(struct output *out, const char *name, int64_t realtime_ns)
-{
-    char text[CLOCK_RFC3339_MAX];
-    clock_rfc3339(realtime_ns, text);
-    jsonw_str(&out->json, name, text);
-}
-
-void output_json_error(struct output *out, const char *name, const struct cairn_error *err)
-{
-    if (name)
-        jsonw_object(&out->json, name);
-    jsonw_str(&out->json, "class", cairn_class_name(err->error_class));
-    jsonw_str(&out->json, "message", err->message);
-    jsonw_i64(&out->json, "errno", err->sys_errno);
-    if (name)
-        jsonw_object_end(&out->json);
-}

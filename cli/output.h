@@ -38,9 +38,5 @@ CAIRN_MUST_CHECK int output_end(struct output *out, struct cairn_error *err);
 
 /* A member "name" with text that may be any bytes; where they are no UTF-8, "name_hex" as well. */
 void output_json_bytes(struct output *out, const char *name, const void *text, size_t len);
-/* A member "created" and its like: RFC 3339 with nanoseconds. */
-void output_json_time(struct output *out, const char *name, int64_t realtime_ns);
-/* A member "error" (or, with a NULL name, the members alone). */
-void output_json_error(struct output *out, const char *name, const struct cairn_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/record.h"
 #include "cli/remote.h"
+#include "store/json.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -36,21 +37,7 @@ static void print_json(struct output *out, const struct shown *shown,
 {
     struct jsonw *w = &out->json;
     jsonw_object(w, NULL);
-    jsonw_str(w, "id", info->id);
-    jsonw_str(w, "gen", info->gen);
-    output_json_time(out, "created", info->created_ns);
-    if (*info->parent_id) {
-        jsonw_object(w, "parent");
-        jsonw_str(w, "id", info->parent_id);
-        jsonw_str(w, "gen", info->parent_gen);
-        jsonw_object_end(w);
-    }
-    if (*info->digest)
-        jsonw_str(w, "digest", info->digest);
-    jsonw_u64(w, "logical_bytes", info->logical_bytes);
-    jsonw_u64(w, "data_bytes", info->data_bytes);
-    jsonw_u64(w, "stored_bytes", info->stored_bytes);
-    jsonw_u64(w, "chunks", info->chunks);
+    json_record(w, info);
     json_meta(out, info);
     jsonw_array(w, "files");
     for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {

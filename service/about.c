@@ -34,7 +34,7 @@ int about_info(struct request *r, struct response *out, struct cairn_error *err)
     jsonw_str(&w, "version", cairn_version());
     jsonw_u64(&w, "api", 1);
     jsonw_u64(&w, "pid", (uint64_t)getpid());
-    response_json_time(&w, "started", service_started_ns(s));
+    jsonw_time(&w, "started", service_started_ns(s));
     jsonw_bool(&w, "stopping", service_is_stopping(s));
     jsonw_object(&w, "store");
     response_json_bytes(&w, "name", service_store_name(s), strlen(service_store_name(s)));

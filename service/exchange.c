@@ -82,7 +82,7 @@ void exchange_refuse(struct exchange *ex, int status, const struct cairn_error *
     r->status = status ? status : status_of_class(err.error_class);
     struct jsonw w = JSONW_INIT(&r->body, NULL);
     jsonw_object(&w, NULL);
-    response_json_error(&w, "error", &err);
+    jsonw_error(&w, "error", &err);
     jsonw_object_end(&w);
     int rc = jsonw_end(&w);
     if (r->status == 503 && !rc)

@@ -182,7 +182,7 @@ static int answer_fetch(struct response *out, const struct cairn_fetch_shared_re
         jsonw_str(&w, "digest", res->digest);
     jsonw_str(&w, "lease", res->lease);
     jsonw_real(&w, "lease_seconds", res->lease_seconds);
-    response_json_time(&w, "expires", expiry(res->lease_seconds));
+    jsonw_time(&w, "expires", expiry(res->lease_seconds));
     jsonw_bool(&w, "bound", bound);
     jsonw_bool(&w, "ready", res->ready);
     jsonw_u64(&w, "logical_bytes", res->logical_bytes);
@@ -272,7 +272,7 @@ static void lease_json(struct jsonw *w, const struct cairn_lease *l)
     jsonw_str(w, "gen", l->gen);
     response_json_bytes(w, "path", l->path, strlen(l->path));
     jsonw_real(w, "lease_seconds", l->seconds_left);
-    response_json_time(w, "expires", expiry(l->seconds_left));
+    jsonw_time(w, "expires", expiry(l->seconds_left));
     jsonw_object_end(w);
 }
 

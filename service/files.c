@@ -57,7 +57,7 @@ static int outside(struct response *out, uint64_t size, struct cairn_error *err)
               size);
     out->status = 416;
     jsonw_object(&w, NULL);
-    response_json_error(&w, "error", &why);
+    jsonw_error(&w, "error", &why);
     jsonw_object_end(&w);
     int rc = response_header(out, err, "Content-Range", "bytes */%" PRIu64, size);
     return rc ? rc : jsonw_end(&w);

@@ -3,6 +3,7 @@
 #include "service/core.h"
 #include "service/etag.h"
 #include "service/route.h"
+#include "store/json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,29 +25,6 @@ struct page {
     bool more;
 };
 
-static void json_entry(struct jsonw *w, const struct cairn_list_entry *e)
-{
-    jsonw_object(w, NULL);
-    jsonw_str(w, "id", e->id);
-    if (e->error_class) {
-        jsonw_object(w, "error");
-        jsonw_str(w, "class", cairn_class_name(e->error_class));
-        jsonw_str(w, "message", e->error_message);
-        jsonw_object_end(w);
-    } else {
-        jsonw_str(w, "gen", e->gen);
-        response_json_time(w, "created", e->created_ns);
-        jsonw_u64(w, "logical_bytes", e->logical_bytes);
-        jsonw_u64(w, "stored_bytes", e->stored_bytes);
-        jsonw_u64(w, "files", e->files);
-        if (*e->digest)
-            jsonw_str(w, "digest", e->digest);
-    }
-    if (e->held)
-        jsonw_bool(w, "held", true);
-    jsonw_object_end(w);
-}
-
 static int one_entry(void *ctx, const struct cairn_list_entry *e)
 {
     struct page *p = ctx;
@@ -56,7 +34,7 @@ static int one_entry(void *ctx, const struct cairn_list_entry *e)
     }
     p->left--;
     snprintf(p->last, sizeof(p->last), "%s", e->id);
-    json_entry(p->w, e);
+    json_list_entry(p->w, e);
     return p->w->rc;
 }
 
@@ -114,26 +92,12 @@ static void json_files(struct jsonw *w, const struct cairn_record *record, uint6
     jsonw_array_end(w);
 }
 
-static int json_record(struct jsonw *w, const struct cairn_record *record)
+static int whole_record(struct jsonw *w, const struct cairn_record *record)
 {
     struct cairn_record_info info;
     cairn_record_info(record, &info);
     jsonw_object(w, NULL);
-    jsonw_str(w, "id", info.id);
-    jsonw_str(w, "gen", info.gen);
-    response_json_time(w, "created", info.created_ns);
-    if (*info.parent_id) {
-        jsonw_object(w, "parent");
-        jsonw_str(w, "id", info.parent_id);
-        jsonw_str(w, "gen", info.parent_gen);
-        jsonw_object_end(w);
-    }
-    if (*info.digest)
-        jsonw_str(w, "digest", info.digest);
-    jsonw_u64(w, "logical_bytes", info.logical_bytes);
-    jsonw_u64(w, "data_bytes", info.data_bytes);
-    jsonw_u64(w, "stored_bytes", info.stored_bytes);
-    jsonw_u64(w, "chunks", info.chunks);
+    json_record(w, &info);
     json_meta(w, &info);
     json_files(w, record, info.files);
     jsonw_object_end(w);
@@ -163,7 +127,7 @@ int records_show(struct request *r, struct response *out, struct cairn_error *er
     if (rc || known)
         return rc;
     struct jsonw w = RESPONSE_JSON(out, err);
-    return json_record(&w, record);
+    return whole_record(&w, record);
 }
 
 int records_meta(struct request *r, struct response *out, struct cairn_error *err)

@@ -49,22 +49,6 @@ void response_json_bytes(struct jsonw *w, const char *name, const void *text, si
         json_odd_bytes(w, name, text, len);
 }
 
-void response_json_time(struct jsonw *w, const char *name, int64_t realtime_ns)
-{
-    char text[CLOCK_RFC3339_MAX];
-    clock_rfc3339(realtime_ns, text);
-    jsonw_str(w, name, text);
-}
-
-void response_json_error(struct jsonw *w, const char *name, const struct cairn_error *err)
-{
-    jsonw_object(w, name);
-    jsonw_str(w, "class", cairn_class_name(err->error_class));
-    jsonw_str(w, "message", err->message);
-    jsonw_i64(w, "errno", err->sys_errno);
-    jsonw_object_end(w);
-}
-
 void request_shorten(struct request *r, double seconds)
 {
     struct cairn_op op;

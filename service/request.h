@@ -83,12 +83,8 @@ CAIRN_MUST_CHECK int response_header(struct response *out, struct cairn_error *e
                                      const char *name, const char *fmt, ...) CAIRN_PRINTF(4, 5);
 /* A JSON writer into out->body. */
 #define RESPONSE_JSON(out, err) JSONW_INIT(&(out)->body, (err))
-/* Members "name" (text that may be any bytes: where they are no UTF-8, "name_hex" as well), and a
- * time as RFC 3339 text. */
+/* A member "name" with text that may be any bytes: where they are no UTF-8, "name_hex" as well. */
 void response_json_bytes(struct jsonw *w, const char *name, const void *text, size_t len);
-void response_json_time(struct jsonw *w, const char *name, int64_t realtime_ns);
-/* The members class, message and errno of an error. */
-void response_json_error(struct jsonw *w, const char *name, const struct cairn_error *err);
 
 /* The members of a JSON body, or the parameters of a query. */
 enum field_type {

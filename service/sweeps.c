@@ -1,5 +1,6 @@
 /* The collector: start a sweep, and how it goes. */
 #include "base/util.h"
+#include "gc/json.h"
 #include "gc/runner.h"
 #include "service/core.h"
 #include "service/route.h"
@@ -27,20 +28,7 @@ int sweeps_start(struct request *r, struct response *out, struct cairn_error *er
 static void json_result(struct jsonw *w, const char *name, const struct cairn_gc_result *r)
 {
     jsonw_object(w, name);
-    jsonw_str(w, "phase", r->phase ? r->phase : "");
-    jsonw_u64(w, "records", r->records);
-    jsonw_u64(w, "generations_deleted", r->generations_deleted);
-    jsonw_u64(w, "records_expired", r->records_expired);
-    jsonw_u64(w, "packs_scanned", r->packs_scanned);
-    jsonw_u64(w, "packs_closed", r->packs_closed);
-    jsonw_u64(w, "packs_dead", r->packs_dead);
-    jsonw_u64(w, "packs_deleted", r->packs_deleted);
-    jsonw_u64(w, "packs_repacked", r->packs_repacked);
-    jsonw_u64(w, "bytes_freed", r->bytes_freed);
-    jsonw_object(w, "waiting");
-    jsonw_u64(w, "closed", r->waiting_closed);
-    jsonw_u64(w, "dead", r->waiting_dead);
-    jsonw_object_end(w);
+    json_sweep(w, r);
     jsonw_u64(w, "young", r->young);
     jsonw_u64(w, "failed", r->failed);
     jsonw_u64(w, "objects", r->objects);
@@ -67,12 +55,12 @@ int sweeps_status(struct request *r, struct response *out, struct cairn_error *e
         if (s.error_class) {
             struct cairn_error e = {.error_class = s.error_class};
             memcpy(e.message, s.message, sizeof(e.message));
-            response_json_error(&w, "error", &e);
+            jsonw_error(&w, "error", &e);
         }
         jsonw_object_end(&w);
     }
     if (s.good_ns)
-        response_json_time(&w, "last_good", s.good_ns);
+        jsonw_time(&w, "last_good", s.good_ns);
     jsonw_object_end(&w);
     return jsonw_end(&w);
 }
