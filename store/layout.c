@@ -20,6 +20,11 @@ void layout_staged(const char *id, const char *gen, char key[KEY_MAX])
     snprintf(key, KEY_MAX, "records/%s/meta-%s.staged", id, gen);
 }
 
+void layout_trace(const char *id, const char *gen, char key[KEY_MAX])
+{
+    snprintf(key, KEY_MAX, "records/%s/trace-%s", id, gen);
+}
+
 void layout_record(const char *id, char key[KEY_MAX])
 {
     snprintf(key, KEY_MAX, "records/%s/", id);
@@ -85,12 +90,15 @@ static void parse_record(const char *rest, struct layout_key *out)
     memcpy(id, rest, (size_t)(slash - rest));
     if (!id_is_valid(id))
         return;
-    const char *name = slash + 1, *gen = behind(name, "export-");
+    const char *name = slash + 1, *gen = behind(name, "export-"), *trace = behind(name, "trace-");
     if (strcmp(name, "meta.json") == 0) {
         out->kind = LAYOUT_KIND_META;
     } else if (gen && gen_is_valid(gen)) {
         out->kind = LAYOUT_KIND_EXPORT;
         memcpy(out->gen, gen, GEN_TEXT);
+    } else if (trace && gen_is_valid(trace)) {
+        out->kind = LAYOUT_KIND_TRACE;
+        memcpy(out->gen, trace, GEN_TEXT);
     } else if ((gen = behind(name, "meta-")) && strlen(gen) == 2 * GEN_LEN + 7 &&
                strcmp(gen + 2 * (size_t)GEN_LEN, ".staged") == 0) {
         char text[GEN_TEXT] = "";

@@ -2,6 +2,7 @@
  *
  *   format.json                      records/<id>/meta.json
  *   records/<id>/export-<gen>        records/<id>/meta-<gen>.staged   (directory only)
+ *   records/<id>/trace-<gen>
  *   packs/<2 hex>/<32 hex>           pins/<node>/<nonce>
  *   holds/<id>                       gc/closed/<pack>  gc/dead/<pack>  gc/tomb/<id>
  *   gc/clock                         gc/intent/<id>/<gen>/<node>
@@ -34,6 +35,7 @@
 void layout_meta(const char *id, char key[KEY_MAX]);
 void layout_export(const char *id, const char *gen, char key[KEY_MAX]);
 void layout_staged(const char *id, const char *gen, char key[KEY_MAX]);
+void layout_trace(const char *id, const char *gen, char key[KEY_MAX]);
 void layout_record(const char *id, char key[KEY_MAX]); /* "records/<id>/", a listing's prefix */
 void layout_hold(const char *id, char key[KEY_MAX]);
 void layout_tomb(const char *id, char key[KEY_MAX]);
@@ -50,6 +52,7 @@ enum layout_kind {
     LAYOUT_KIND_META,   /* id */
     LAYOUT_KIND_EXPORT, /* id, gen */
     LAYOUT_KIND_STAGED, /* id, gen */
+    LAYOUT_KIND_TRACE,  /* id, gen; a hint, which makes no record exist */
     LAYOUT_KIND_PACK,   /* pack */
     LAYOUT_KIND_PIN,
     LAYOUT_KIND_HOLD,   /* id */

@@ -22,6 +22,9 @@ static void check_key(const char *key)
     case LAYOUT_KIND_STAGED:
         layout_staged(k.id, k.gen, again);
         break;
+    case LAYOUT_KIND_TRACE:
+        layout_trace(k.id, k.gen, again);
+        break;
     case LAYOUT_KIND_PACK:
         layout_pack(k.pack, again);
         break;

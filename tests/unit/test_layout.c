@@ -37,6 +37,8 @@ START_TEST(test_layout__every_key_that_is_made_parses_back)
     is(key, "records/" TP "/export-" GEN, LAYOUT_KIND_EXPORT, TP, GEN, false);
     layout_staged(TP, GEN, key);
     is(key, "records/" TP "/meta-" GEN ".staged", LAYOUT_KIND_STAGED, TP, GEN, false);
+    layout_trace(CK, GEN, key);
+    is(key, "records/" CK "/trace-" GEN, LAYOUT_KIND_TRACE, CK, GEN, false);
     layout_hold(CK, key);
     is(key, "holds/" CK, LAYOUT_KIND_HOLD, CK, "", false);
     layout_hold(TP, key);
