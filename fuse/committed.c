@@ -6,6 +6,7 @@
 #include "fuse/generation.h"
 #include "fuse/records.h"
 #include "store/digest.h"
+#include "store/listing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -379,24 +380,19 @@ int committed_find(struct mount *m, const struct cairn_op *op, struct inode *dir
 static int list_root(struct mount *m, const struct cairn_op *op, struct dirlist *list,
                      struct cairn_error *err)
 {
-    struct backend *b = m->store->backend;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    CLEANUP_LISTING struct listing l;
     char last[ID_MAX + 1] = "";
     int64_t begun = clock_monotonic();
-    int rc = b->ops->list(b, op, LAYOUT_RECORDS, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        struct layout_key k;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_META)
-            records_seen(m, k.id, &e.stat, begun);
-        if ((k.kind != LAYOUT_KIND_META && k.kind != LAYOUT_KIND_EXPORT) || strcmp(k.id, last) == 0)
+    int rc = listing_open(&l, m->store->backend, op, LAYOUT_RECORDS, "", err);
+    while (listing_next(&l, &rc, err)) {
+        const struct layout_key *k = &l.key;
+        if (k->kind == LAYOUT_KIND_META)
+            records_seen(m, k->id, &l.entry.stat, begun);
+        if ((k->kind != LAYOUT_KIND_META && k->kind != LAYOUT_KIND_EXPORT) ||
+            strcmp(k->id, last) == 0)
             continue;
-        memcpy(last, k.id, sizeof(last));
-        rc = dirlist_add(list, k.id, inode_number(k.id, strlen(k.id)), S_IFDIR, err);
+        memcpy(last, k->id, sizeof(last));
+        rc = dirlist_add(list, k->id, inode_number(k->id, strlen(k->id)), S_IFDIR, err);
     }
     return rc;
 }
@@ -445,8 +441,7 @@ static int list_generation(struct mount *m, const struct cairn_op *op, const cha
 static int list_record(struct mount *m, const struct cairn_op *op, const char *id,
                        struct dirlist *list, struct cairn_error *err)
 {
-    struct backend *b = m->store->backend;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    CLEANUP_LISTING struct listing l = {0};
     struct record_now now;
     char prefix[KEY_MAX], tree[NAME_MAX_];
     layout_record(id, prefix);
@@ -456,17 +451,10 @@ static int list_record(struct mount *m, const struct cairn_op *op, const char *i
         rc = add_named(m, id, "meta.json", tree, S_IFREG, list, err);
     }
     if (!rc)
-        rc = b->ops->list(b, op, prefix, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        struct layout_key k;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_EXPORT)
-            rc = list_generation(m, op, e.key, &k, list, err);
-    }
+        rc = listing_open(&l, m->store->backend, op, prefix, "", err);
+    while (listing_next(&l, &rc, err))
+        if (l.key.kind == LAYOUT_KIND_EXPORT)
+            rc = list_generation(m, op, l.entry.key, &l.key, list, err);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "fuse/generation.h"
 #include "fuse/ops.h"
+#include "store/listing.h"
 #include "store/manifest.h"
 
 #include <errno.h>
@@ -121,20 +122,12 @@ static int look_for_exports(struct mount *m, const struct cairn_op *op, const ch
                             bool *exists, struct cairn_error *err)
 {
     char prefix[KEY_MAX];
-    struct backend *b = m->store->backend;
+    CLEANUP_LISTING struct listing l;
     layout_record(id, prefix);
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = b->ops->list(b, op, prefix, "", &it, err);
+    int rc = listing_open(&l, m->store->backend, op, prefix, "", err);
     *exists = false;
-    while (!rc && !*exists) {
-        struct backend_entry e;
-        struct layout_key k;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        layout_parse(e.key, &k);
-        *exists = k.kind == LAYOUT_KIND_EXPORT || k.kind == LAYOUT_KIND_META;
-    }
+    while (!*exists && listing_next(&l, &rc, err))
+        *exists = l.key.kind == LAYOUT_KIND_EXPORT || l.key.kind == LAYOUT_KIND_META;
     return rc;
 }
 

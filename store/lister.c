@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "store/listing.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -247,24 +248,27 @@ static bool folder_id(const char *key, char id[ID_MAX + 1])
     return id_is_valid(id);
 }
 
-static int each_folder(struct lister *l, struct backend_iter *it, struct cairn_error *err)
+static int each_folder(struct lister *l, const char *prefix, const char *after,
+                       struct cairn_error *err)
 {
-    for (;;) {
+    struct backend *b = l->s->backend;
+    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    int rc = b->ops->list_folders(b, l->op, prefix, after, &it, err);
+    while (!rc) {
         struct backend_entry e;
-        int rc = it->ops->iter_next(it, l->op, &e, err);
+        rc = it->ops->iter_next(it, l->op, &e, err);
         if (!rc && e.key)
             rc = make_room(l, err);
         if (rc || !e.key || l->stopped)
-            return rc;
+            break;
         struct slot *c = next_slot(l);
         if (!folder_id(e.key, c->id))
             continue;
         c->has_folder = true;
         c->folder = e.stat;
         rc = take(l, c, err);
-        if (rc)
-            return rc;
     }
+    return rc;
 }
 
 static int add_export(struct slot *c, const char *gen, const struct backend_stat *st,
@@ -285,51 +289,44 @@ static int add_export(struct slot *c, const char *gen, const struct backend_stat
 }
 
 /* The exports of a record come before its meta.json. */
-static int each_key(struct lister *l, struct backend_iter *it, struct cairn_error *err)
+static int each_key(struct lister *l, const char *prefix, const char *after,
+                    struct cairn_error *err)
 {
+    CLEANUP_LISTING struct listing at;
     struct slot *c = next_slot(l);
     c->id[0] = 0;
-    for (;;) {
-        struct backend_entry e;
-        struct layout_key k;
-        int rc = it->ops->iter_next(it, l->op, &e, err);
-        if (rc || !e.key)
-            return rc;
-        layout_parse(e.key, &k);
-        if (k.kind != LAYOUT_KIND_META && k.kind != LAYOUT_KIND_EXPORT)
+    int rc = listing_open(&at, l->s->backend, l->op, prefix, after, err);
+    while (listing_next(&at, &rc, err)) {
+        const struct layout_key *k = &at.key;
+        if (k->kind != LAYOUT_KIND_META && k->kind != LAYOUT_KIND_EXPORT)
             continue;
-        if (strcmp(c->id, k.id) != 0) {
-            memcpy(c->id, k.id, sizeof(c->id));
+        if (strcmp(c->id, k->id) != 0) {
+            memcpy(c->id, k->id, sizeof(c->id));
             c->n_exports = 0;
         }
-        if (k.kind == LAYOUT_KIND_EXPORT) {
-            rc = add_export(c, k.gen, &e.stat, err);
-        } else {
-            c->has_folder = false;
-            c->meta = e.stat;
-            rc = take(l, c, err);
-            if (!rc)
-                rc = make_room(l, err);
-            if (rc || l->stopped)
-                return rc;
-            c = next_slot(l);
-            c->id[0] = 0;
+        if (k->kind == LAYOUT_KIND_EXPORT) {
+            rc = add_export(c, k->gen, &at.entry.stat, err);
+            continue;
         }
-        if (rc)
-            return rc;
+        c->has_folder = false;
+        c->meta = at.entry.stat;
+        rc = take(l, c, err);
+        if (!rc)
+            rc = make_room(l, err);
+        if (rc || l->stopped)
+            break;
+        c = next_slot(l);
+        c->id[0] = 0;
     }
+    return rc;
 }
 
 static int run(struct lister *l, const char *prefix, const char *after, struct cairn_error *err)
 {
-    struct backend *b = l->s->backend;
     char from[KEY_MAX], behind[KEY_MAX];
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
     key_range(prefix, after, from, behind);
-    bool folders = b->ops->list_folders != NULL;
-    int rc = (folders ? b->ops->list_folders : b->ops->list)(b, l->op, from, behind, &it, err);
-    if (!rc)
-        rc = folders ? each_folder(l, it, err) : each_key(l, it, err);
+    int rc = l->s->backend->ops->list_folders ? each_folder(l, from, behind, err)
+                                              : each_key(l, from, behind, err);
     while (!rc && l->used && !l->stopped)
         rc = deliver_oldest(l, err);
     return rc;
