@@ -72,9 +72,12 @@ static int fence(const struct due *d, struct cairn_error *err)
 static int remove_manifest(const struct due *d, struct cairn_error *err)
 {
     struct gc_run *run = d->run;
-    char key[KEY_MAX];
+    char key[KEY_MAX], trace[KEY_MAX];
+    const char *const keys[] = {key, trace};
     layout_export(d->rec->id, d->m->gen, key);
-    int rc = backend_remove_one(run->s->backend, run->op, key, err);
+    layout_trace(d->rec->id, d->m->gen, trace);
+    struct backend *b = run->s->backend;
+    int rc = b->ops->remove(b, run->op, keys, d->m->traced ? 2 : 1, NULL, err);
     STEP("gc.generation-deleted");
     if (rc)
         return rc;

@@ -108,36 +108,50 @@ static int sweep_intents(struct gc_run *run, const struct roots *r, struct cairn
     return rc;
 }
 
-/* A staged meta without a manifest: of a publish that died early. Under the lock, as its writer
- * would hold it. */
-static int sweep_staged(struct gc_run *run, const struct roots *r, struct cairn_error *err)
+/* Something in a record's folder, under the record's lock, as its writer would hold it; and the
+ * folder with it if nothing else is there. */
+static int remove_locked(struct gc_run *run, const char *id, const char *key, const char *why,
+                         struct cairn_error *err)
 {
     struct backend *b = run->s->backend;
+    int lock = -1;
+    struct cairn_error e;
+    if (run->dry_run)
+        return remove_one(run, key, why, err);
+    int rc = b->ops->lock(b, run->op, id, &lock, &e);
+    if (rc == CAIRN_BUSY)
+        return CAIRN_OK;
+    if (rc)
+        return gc_settle(run, rc, &e, err);
+    rc = remove_one(run, key, why, err);
+    b->ops->unlock(b, id, lock);
+    return rc;
+}
+
+/* A staged meta without a manifest: of a publish that died early. */
+static int sweep_staged(struct gc_run *run, const struct roots *r, struct cairn_error *err)
+{
     int rc = CAIRN_OK;
     for (size_t i = 0; !rc && i < r->n_staged; i++) {
         const struct roots_staged *s = &r->staged[i];
         const char *id = r->records[s->record].id;
-        if (!gc_is_older(run, s->mtime_ns, run->t.young))
-            continue;
         char key[KEY_MAX];
         layout_staged(id, s->gen, key);
-        if (run->dry_run) {
-            gc_say(run, "delete", key, "of a publish that died");
-            continue;
-        }
-        int lock = -1;
-        struct cairn_error e;
-        rc = b->ops->lock(b, run->op, id, &lock, &e);
-        if (rc == CAIRN_BUSY) {
-            rc = CAIRN_OK;
-            continue;
-        }
-        if (rc) {
-            rc = gc_settle(run, rc, &e, err);
-            continue;
-        }
-        rc = remove_one(run, key, "of a publish that died", err);
-        b->ops->unlock(b, id, lock);
+        if (gc_is_older(run, s->mtime_ns, run->t.young))
+            rc = remove_locked(run, id, key, "of a publish that died", err);
+    }
+    return rc;
+}
+
+/* A trace whose generation is gone: it was put by somebody who still had that open. Should the
+ * generation come back, it has lost a hint. */
+static int sweep_traces(struct gc_run *run, const struct roots *r, struct cairn_error *err)
+{
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < r->traces.n; i++) {
+        const struct roots_object *t = &r->traces.list[i];
+        if (gc_is_older(run, t->mtime_ns, run->t.young))
+            rc = remove_locked(run, t->id, t->key, "its generation is gone", err);
     }
     return rc;
 }
@@ -159,6 +173,8 @@ int leftovers_sweep(struct gc_run *run, const struct roots *r, struct cairn_erro
         rc = sweep_tombs(run, r, err);
     if (!rc)
         rc = sweep_staged(run, r, err);
+    if (!rc)
+        rc = sweep_traces(run, r, err);
     if (!rc)
         rc = sweep_temps(run, r, err);
     return rc ? rc : sweep_intents(run, r, err);

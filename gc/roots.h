@@ -55,6 +55,7 @@ struct roots_manifest {
     bool committed; /* meta.json names it */
     bool staged;    /* a staged meta stands beside it: a publish is under way, or died */
     bool pinned;
+    bool traced;       /* a trace stands beside it, and goes with it */
     int64_t intent_ns; /* this node's intent to delete it; 0: none */
 };
 
@@ -77,7 +78,7 @@ struct roots_record {
 };
 
 /* An object to be looked at by itself: pins that lost their holder, tombstones, temporary files,
- * intents that lead nowhere. */
+ * intents that lead nowhere, traces of generations that are gone. */
 struct roots_object {
     char key[KEY_MAX];
     char id[ID_MAX + 1];
@@ -102,7 +103,7 @@ struct roots {
     size_t n_records, cap_records;
     struct roots_staged *staged;
     size_t n_staged, cap_staged;
-    struct roots_objects lost_pins, tombs, temps, intents;
+    struct roots_objects lost_pins, tombs, temps, intents, traces;
     struct roots_objects pins; /* private: live pins, key is "<id>/<gen>", sorted */
 };
 

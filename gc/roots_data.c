@@ -17,6 +17,7 @@ void roots_release(struct roots *r)
     free(r->lost_pins.list);
     free(r->tombs.list);
     free(r->temps.list);
+    free(r->traces.list);
     free(r->intents.list);
     free(r->pins.list);
     *r = (struct roots){0};

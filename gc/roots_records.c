@@ -237,6 +237,23 @@ static int add_staged(struct roots *r, const struct backend_entry *e, const stru
     return CAIRN_OK;
 }
 
+/* Keys come in order: the manifests of a record before its traces. One whose manifest is not there
+ * says nothing of the record, which may be gone for long. */
+static int add_trace(struct roots *r, const struct backend_entry *e, const struct layout_key *k,
+                     struct cairn_error *err)
+{
+    const struct roots_record *rec = r->n_records ? &r->records[r->n_records - 1] : NULL;
+    if (rec && strcmp(rec->id, k->id) == 0)
+        for (size_t i = rec->first; i < rec->first + rec->n; i++)
+            if (strcmp(r->manifests[i].gen, k->gen) == 0) {
+                r->manifests[i].traced = true;
+                return CAIRN_OK;
+            }
+    char key[KEY_MAX];
+    layout_trace(k->id, k->gen, key);
+    return roots_add_object(&r->traces, key, k->id, e->stat.mtime_ns, err);
+}
+
 struct scan {
     struct gc_run *run;
     struct roots *r;
@@ -254,6 +271,8 @@ static int add(void *ctx, const struct backend_entry *e, const struct layout_key
         return add_meta(s->run, s->r, e, k, err);
     case LAYOUT_KIND_STAGED:
         return add_staged(s->r, e, k, err);
+    case LAYOUT_KIND_TRACE:
+        return add_trace(s->r, e, k, err);
     default:
         return CAIRN_OK;
     }

@@ -14,8 +14,8 @@
 
 /* What a record consists of. */
 struct parts {
-    char (*keys)[KEY_MAX]; /* of exports and staged metas, owned */
-    size_t n;
+    char (*keys)[KEY_MAX]; /* of exports, staged metas and traces, owned */
+    size_t n, traces;
     bool has_meta;
 };
 
@@ -51,11 +51,13 @@ static int find_parts(struct cairn_store *s, const struct cairn_op *op, const ch
         layout_parse(e.key, &k);
         if (k.kind == LAYOUT_KIND_META)
             p->has_meta = true;
-        if ((k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED) ||
+        bool trace = k.kind == LAYOUT_KIND_TRACE;
+        if ((k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED && !trace) ||
             (only && !tomb_has_gen(tomb, k.gen)))
             continue;
         rc = add_part(p, e.key, err);
-        if (!rc && !only)
+        p->traces += trace;
+        if (!rc && !only && !trace)
             rc = tomb_add_gen(tomb, k.gen, err);
     }
     return rc;
@@ -85,8 +87,9 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
     size_t known = tomb.n;
     if (!rc)
         rc = find_parts(s, op, id, &p, &tomb, false, err);
-    if (!rc && !p.has_meta && !p.n)
-        return CAIRN_OK;
+    /* A trace that was put after its record went makes no record: it goes, and that is all. */
+    if (!rc && !p.has_meta && p.n == p.traces)
+        return remove_parts(s, op, &p, err);
     if (!rc && p.has_meta) {
         CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
         char gen[GEN_TEXT];

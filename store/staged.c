@@ -532,7 +532,7 @@ static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const
                          const char *gen, bool committed_too, struct cairn_error *err)
 {
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-    char current[GEN_TEXT], export[KEY_MAX], staged[KEY_MAX];
+    char current[GEN_TEXT], export[KEY_MAX], staged[KEY_MAX], trace[KEY_MAX];
     struct cairn_error e;
     int rc = store_get_meta(s, op, id, &meta, current, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
@@ -546,7 +546,8 @@ static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const
         return rc;
     layout_export(id, gen, export);
     layout_staged(id, gen, staged);
-    const char *const keys[] = {staged, export};
+    layout_trace(id, gen, trace);
+    const char *const keys[] = {staged, export, trace};
     rc = s->backend->ops->remove(s->backend, op, keys, ARRAY_SIZE(keys), NULL, err);
     shared_fetch_changed(s);
     return rc;

@@ -6,6 +6,7 @@
 #include "store/seen.h"
 #include "store/store.h"
 #include "store/tomb.h"
+#include "store/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -363,6 +364,18 @@ static int check_record(struct verify *v, const char *id, bool must_exist)
     return check_export(v, id, gen, true);
 }
 
+/* Nothing depends on a trace: what a good one says, and whether its generation is there, does not
+ * matter. */
+static int check_trace(struct verify *v, const struct layout_key *k)
+{
+    CLEANUP_TRACE struct trace t = {0};
+    char key[KEY_MAX];
+    struct cairn_error e;
+    layout_trace(k->id, k->gen, key);
+    int rc = trace_get(v->s, v->op, k->id, k->gen, NULL, &t, &e);
+    return rc && rc != CAIRN_NOT_FOUND ? finding(v, rc, &e, key) : CAIRN_OK;
+}
+
 static int check_records(struct verify *v)
 {
     CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
@@ -394,6 +407,8 @@ static int check_records(struct verify *v)
             rc = check_record(v, k.id, false);
         else if (!rc && k.kind == LAYOUT_KIND_EXPORT && strcmp(committed, k.gen) != 0)
             rc = check_export(v, k.id, k.gen, false);
+        else if (!rc && k.kind == LAYOUT_KIND_TRACE)
+            rc = check_trace(v, &k);
     }
     return rc;
 }

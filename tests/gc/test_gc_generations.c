@@ -331,6 +331,97 @@ END_TEST
 
 /* ---- Removals ---- */
 
+static void trace_key(const char *id, const char *meta, char key[KEY_MAX])
+{
+    char gen[GEN_TEXT];
+    world_gen(meta, gen);
+    layout_trace(id, gen, key);
+}
+
+#define TOMB_C "{\"id\":\"" CK_C "\",\"gens\":[]}"
+#define TRACE  "{\"files\":[],\"touched\":[]}"
+
+START_TEST(test_gc_generations__a_trace_goes_with_its_generation)
+{
+    struct world w;
+    char one[KEY_MAX], two[KEY_MAX];
+    world_init_mem(&w);
+    trace_key(TP_A, "one", one);
+    trace_key(TP_A, "two", two);
+    world_publish(&w, TP_A, "one", 1, 50000);
+    world_put(&w, one, TRACE, strlen(TRACE));
+    world_advance(&w, 10 * DAY);
+    world_publish(&w, TP_A, "two", 2, 50000);
+    world_put(&w, two, "no trace at all", 15); /* is nobody's doubt */
+    world_advance(&w, HOUR);
+    world_sweep(&w);
+    ck_assert(world_has(&w, one));
+    world_advance(&w, SIGMA + 600 * SECOND);
+    world_sweep(&w);
+    ck_assert_uint_eq(w.result.generations_deleted, 1);
+    ck_assert(!world_has(&w, one) && world_has(&w, two));
+    world_advance(&w, 100 * DAY);
+    world_sweep(&w);
+    ck_assert(world_has(&w, two));
+    world_is(&w, TP_A, 2, 50000);
+    world_release(&w);
+}
+END_TEST
+
+/* Beside a record that is there, or all that is left of one. */
+static void a_stray_trace(const char *id)
+{
+    struct world w;
+    char key[KEY_MAX], other[KEY_MAX];
+    world_init_mem(&w);
+    trace_key(id, "gone", key);
+    layout_tomb(CK_C, other);
+    world_publish(&w, CK_A, NULL, 1, 50000);
+    world_put(&w, other, TOMB_C, strlen(TOMB_C));
+    world_put(&w, key, TRACE, strlen(TRACE));
+    world_advance(&w, DAY - 1);
+    world_sweep(&w);
+    ck_assert(world_has(&w, key));
+    world_advance(&w, 1);
+    w.options.dry_run = true;
+    world_sweep(&w);
+    ck_assert(world_has(&w, key));
+    w.options.dry_run = false;
+    world_sweep(&w);
+    ck_assert(!world_has(&w, key));
+    /* It is not a record that a sweep would miss, nor one that a tombstone could be kept for. */
+    world_put(&w, key, TRACE, strlen(TRACE));
+    world_advance(&w, 8 * DAY);
+    world_sweep(&w);
+    ck_assert(!world_has(&w, key) && !world_has(&w, other));
+    world_is(&w, CK_A, 1, 50000);
+    world_release(&w);
+}
+
+START_TEST(test_gc_generations__a_stray_trace_goes_when_it_is_old)
+{
+    a_stray_trace(CK_A);
+    a_stray_trace(CK_C);
+    a_stray_trace(TP_A);
+}
+END_TEST
+
+START_TEST(test_gc_generations__in_a_directory_a_stray_trace_takes_its_folder_along)
+{
+    struct world w;
+    char key[KEY_MAX], path[512];
+    world_init_dir(&w);
+    trace_key(CK_B, "gone", key);
+    world_publish(&w, CK_A, NULL, 1, 50000);
+    world_put(&w, key, TRACE, strlen(TRACE));
+    world_sweep(&w);
+    ck_assert_uint_eq(world_count(&w, "records/" CK_B "/"), 0);
+    snprintf(path, sizeof(path), "%s/store/records/" CK_B, w.root);
+    ck_assert_int_eq(access(path, F_OK), -1);
+    world_release(&w);
+}
+END_TEST
+
 START_TEST(test_gc_generations__a_removal_cut_short_is_finished)
 {
     static const unsigned cuts[] = {1, 2};
@@ -521,6 +612,9 @@ WORLD_MAIN(gc_generations, test_gc_generations__superseded_ones_go_after_the_gra
            test_gc_generations__a_locked_record_is_left_to_the_next_sweep,
            test_gc_generations__an_old_writer_is_fenced_before_its_manifest_goes,
            test_gc_generations__staged_metas_and_temporary_files_of_the_dead_go,
+           test_gc_generations__a_trace_goes_with_its_generation,
+           test_gc_generations__a_stray_trace_goes_when_it_is_old,
+           test_gc_generations__in_a_directory_a_stray_trace_takes_its_folder_along,
            test_gc_generations__a_removal_cut_short_is_finished,
            test_gc_generations__an_old_tombstone_does_not_reach_a_later_record,
            test_gc_generations__tombstones_are_kept_for_a_week,

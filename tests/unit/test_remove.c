@@ -69,6 +69,12 @@ START_TEST(test_remove__every_generation_and_leftover_goes)
     ck_ok(gen_of_meta("staged", 6, gen, &err));
     layout_staged(TP_A, gen, key);
     kit_put(&k, key, "x", 1);
+    ck_ok(gen_of_meta("2", 1, gen, &err));
+    layout_trace(TP_A, gen, key);
+    kit_put(&k, key, "{}", 2);
+    ck_ok(gen_of_meta("gone", 4, gen, &err));
+    layout_trace(TP_A, gen, key);
+    kit_put(&k, key, "{}", 2);
     ck_ok(cairn_delete(k.s, NULL, TP_A, &err));
     ck_assert_uint_eq(left_of(TP_A), 0);
     struct tomb t;

@@ -259,7 +259,10 @@ static void generations_are_removed_one_by_one(const struct kit_options *shape)
     ck_ok(kit_publish(&k, TP_A, "two", "{\"a\":2}", NULL, &err));
     gen_of("{\"a\":1}", one);
     gen_of("{\"a\":2}", two);
+    layout_trace(TP_A, one, key);
+    kit_put(&k, key, "{}", 2);
     ck_ok(staged_remove_generation(k.s, NULL, TP_A, one, &err));
+    ck_assert(!kit_has(&k, key));
     ck_ok(staged_remove_generation(k.s, NULL, TP_A, one, &err));
     kit_export_key(TP_A, "{\"a\":1}", key);
     ck_assert(!kit_has(&k, key));

@@ -297,7 +297,29 @@ START_TEST(test_verify__the_index_is_repaired)
 }
 END_TEST
 
-TESTING_MAIN(verify, test_verify__a_whole_store_has_no_fault,
+START_TEST(test_verify__a_damaged_trace_is_told)
+{
+    char key[KEY_MAX], gen[GEN_TEXT];
+    start(false);
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    load(CK_A, &m);
+    memcpy(gen, manifest_info(m)->gen, GEN_TEXT);
+    layout_trace(CK_A, gen, key);
+    kit_put(&k, key, "{\"files\":[],\"touched\":[]}", 25);
+    ck_ok(verify_ids(NULL, 0));
+    ck_assert_uint_eq(result.errors + result.unknown_keys, 0);
+    kit_put(&k, key, "{\"files\":[],\"touched\":[7]}", 26);
+    snprintf(line, sizeof(line), "corrupt %s", key);
+    found(1, line, "no trace");
+    /* Of a record that is asked for by its id only what it needs is looked at. */
+    const char *const ids[] = {CK_A};
+    ck_ok(verify_ids(ids, 1));
+    ck_assert_uint_eq(result.errors, 0);
+    kit_stop(&k);
+}
+END_TEST
+
+TESTING_MAIN(verify, test_verify__a_damaged_trace_is_told, test_verify__a_whole_store_has_no_fault,
              test_verify__a_damaged_chunk_is_told_for_every_record_that_has_it,
              test_verify__a_missing_pack_is_told_once_for_every_record,
              test_verify__every_byte_of_pack_index_manifest_and_meta_counts,
