@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@ struct backend_s3 {
     struct s3_client *client;
     char *prefix; /* "" or ends in '/' */
     char *spool_dir;
+    atomic_bool no_conditions; /* the server does not know them */
 };
 
 static struct backend_s3 *self(struct backend *b)
@@ -123,22 +125,28 @@ static int s3_stat(struct backend *b, const struct cairn_op *op, const char *key
 
 static int send_body(struct backend_s3 *s, const struct cairn_op *op, const char *key,
                      const struct http_body *body, const uint8_t sha[SHA256_LEN],
-                     const uint8_t md5[MD5_LEN], struct cairn_error *err)
+                     const uint8_t md5[MD5_LEN], bool if_absent, struct s3_result *res,
+                     struct cairn_error *err)
 {
     CLEANUP_FREE char *full = NULL;
+    *res = (struct s3_result){0};
     int rc = object_key(s, key, &full, err);
     if (rc)
         return rc;
-    struct s3_request req = {
-        .verb = S3_PUT, .key = full, .name = key, .body = body, .sha256 = sha, .md5 = md5};
-    struct s3_result res;
-    return s3_perform(s->client, op, &req, &res, err);
+    struct s3_request req = {.verb = S3_PUT,
+                             .key = full,
+                             .name = key,
+                             .body = body,
+                             .sha256 = sha,
+                             .md5 = md5,
+                             .if_absent = if_absent};
+    return s3_perform(s->client, op, &req, res, err);
 }
 
-static int s3_put(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
-                  size_t len, struct cairn_error *err)
+static int put_bytes(struct backend_s3 *s, const struct cairn_op *op, const char *key,
+                     const void *data, size_t len, bool if_absent, struct s3_result *res,
+                     struct cairn_error *err)
 {
-    struct backend_s3 *s = self(b);
     struct http_body body = {.data = len ? data : "", .fd = -1, .len = len};
     uint8_t sha[SHA256_LEN], md5[MD5_LEN] = {0};
     int rc = hash_sha256(body.data, len, sha, err);
@@ -150,7 +158,14 @@ static int s3_put(struct backend *b, const struct cairn_op *op, const char *key,
         md5_update(&m, body.data, len);
         md5_final(&m, md5);
     }
-    return send_body(s, op, key, &body, sha, md5, err);
+    return send_body(s, op, key, &body, sha, md5, if_absent, res, err);
+}
+
+static int s3_put(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
+                  size_t len, struct cairn_error *err)
+{
+    struct s3_result res;
+    return put_bytes(self(b), op, key, data, len, false, &res, err);
 }
 
 static int open_spool(const char *dir, struct cairn_error *err)
@@ -234,11 +249,12 @@ static int s3_upload_commit(struct backend_upload *up, const struct cairn_op *op
     struct backend_s3 *s = self(up->backend);
     struct http_body body = {.fd = up->fd, .len = size};
     uint8_t sha[SHA256_LEN], md5[MD5_LEN];
+    struct s3_result res;
     int rc = hash_file(up->fd, size, op, sha, md5, s->client->ops->wants_md5, err);
     if (rc)
         rc = error_wrap(err, "PUT %.200s", key);
     else
-        rc = send_body(s, op, key, &body, sha, md5, err);
+        rc = send_body(s, op, key, &body, sha, md5, false, &res, err);
     s3_upload_abort(up);
     STEP("s3-upload-sent");
     return rc;
@@ -256,13 +272,54 @@ static void s3_unstage(struct backend *b, const char *id, const char *gen)
     (void)b, (void)id, (void)gen;
 }
 
+/* There was no meta.json, and the server says that there is one now: somebody else's, ours by an
+ * attempt whose answer got lost, or none (servers that take the condition for its opposite). */
+static int settle(struct backend *b, const struct cairn_op *op, const char *key, const void *meta,
+                  size_t len, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf there = BUF_INIT(META_MAX);
+    struct cairn_error e;
+    int rc = s3_get(b, op, key, META_MAX, &there, NULL, &e);
+    if (rc == CAIRN_NOT_FOUND)
+        return s3_put(b, op, key, meta, len, err);
+    if (!rc && there.len == len && (!len || memcmp(there.data, meta, len) == 0))
+        return CAIRN_OK;
+    if (!rc || rc == CAIRN_CORRUPT)
+        return error_set(err, CAIRN_BUSY, EEXIST, "%s is there already", key);
+    return error_set(err, rc, e.sys_errno, "%s", e.message);
+}
+
+/* Two hosts may get here at the same time: the server lets one of them pass, if it can. Where it
+ * cannot, the later one wins. */
+static int put_once(struct backend *b, const struct cairn_op *op, const char *key, const void *meta,
+                    size_t len, struct cairn_error *err)
+{
+    struct backend_s3 *s = self(b);
+    struct s3_result res;
+    struct cairn_error e;
+    if (atomic_load(&s->no_conditions))
+        return s3_put(b, op, key, meta, len, err);
+    int rc = put_bytes(s, op, key, meta, len, true, &res, &e);
+    if (rc == CAIRN_BUSY && e.sys_errno == EEXIST)
+        return settle(b, op, key, meta, len, err);
+    bool unknown = rc == CAIRN_PERMANENT && (res.outcome.http == 400 || res.outcome.http == 501);
+    if (!unknown)
+        return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+    rc = s3_put(b, op, key, meta, len, err);
+    if (!rc) {
+        log_line(LOG_LEVEL_INFO, "S3: the server puts nothing on a condition: %s", e.message);
+        atomic_store(&s->no_conditions, true);
+    }
+    return rc;
+}
+
 static int s3_commit(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
-                     const void *meta, size_t len, bool once, struct cairn_error *err)
+                     const void *meta, size_t len, enum backend_once once, struct cairn_error *err)
 {
     char key[KEY_MAX], byte;
     (void)gen;
     layout_meta(id, key);
-    if (once) {
+    if (once == BACKEND_ONCE) {
         /* One byte of it: a single request tells "not there" from "no such bucket". */
         struct cairn_error e;
         int rc = s3_read(b, op, key, 0, &byte, 1, &e);
@@ -272,7 +329,8 @@ static int s3_commit(struct backend *b, const struct cairn_op *op, const char *i
             return error_set(err, rc, e.sys_errno, "%s", e.message);
     }
     STEP("s3-commit");
-    return s3_put(b, op, key, meta, len, err);
+    return once == BACKEND_REPLACE ? s3_put(b, op, key, meta, len, err)
+                                   : put_once(b, op, key, meta, len, err);
 }
 
 static int s3_remove(struct backend *b, const struct cairn_op *op, const char *const *keys,

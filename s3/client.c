@@ -86,6 +86,16 @@ static void check_page(struct call *k)
                    "a page out of order, or one that was given before");
 }
 
+/* What an answer to this very request means. */
+static struct s3_verdict judge(const struct call *k)
+{
+    const struct s3_outcome *o = &k->res->outcome;
+    if (k->req->if_absent && !o->local && !o->curl &&
+        (o->http == 412 || strcmp(o->fault.code, "PreconditionFailed") == 0))
+        return (struct s3_verdict){.error_class = CAIRN_BUSY, .sys_errno = EEXIST};
+    return s3_judge(o);
+}
+
 /* One attempt, with its place at the limiter. CAIRN_OK: it was made, look at res. */
 static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err)
 {
@@ -110,7 +120,7 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
     *k->res = (struct s3_result){.date = INT64_MIN};
     c->ops->attempt(c, k->op, &creds, k->req, k->res);
     k->res->creds_generation = creds.generation;
-    *v = s3_judge(&k->res->outcome);
+    *v = judge(k);
     if (v->error_class == CAIRN_OK) {
         check_page(k);
         *v = s3_judge(&k->res->outcome);

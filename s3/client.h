@@ -34,6 +34,8 @@ struct s3_request {
     const struct http_body *body;
     const uint8_t *sha256; /* SHA256_LEN bytes */
     const uint8_t *md5;    /* MD5_LEN bytes; only looked at where wants_md5 */
+    bool if_absent; /* only if there is no such object: else busy with EEXIST. Not every server, and
+                       no client but V4, knows it: then it is put all the same, or permanent */
     /* LIST: keys greater than after (""); with a token, asked for where the last page said */
     const char *after, *token;
     unsigned max_keys;    /* 0: 1,000 */

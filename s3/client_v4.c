@@ -67,6 +67,7 @@ struct draft {
     char md5[MD5_BASE64];
     const struct http_body *body;
     const uint8_t *sha256; /* of the body; NULL: there is none */
+    bool if_absent;
     struct http_sink *sink;
     bool (*check)(void *ctx, struct http_response *res);
     void *ctx;
@@ -172,6 +173,7 @@ static void exchange(struct client_v4 *c, const struct cairn_op *op, const struc
     add_header(&l, "x-amz-security-token", creds->token);
     add_header(&l, "range", d->range);
     add_header(&l, "content-md5", d->md5);
+    add_header(&l, "if-none-match", d->if_absent ? "*" : NULL);
 
     int rc = make_url(c, t, d, &path, &query, &url, &err);
     if (!rc)
@@ -371,8 +373,12 @@ static void v4_put(struct client_v4 *c, const struct cairn_op *op, const struct 
     CLEANUP_BUF struct buf answer = BUF_INIT(ANSWER_MAX);
     struct http_sink sink = {.buf = &answer, .max = ANSWER_MAX};
     struct http_response h;
-    struct draft d = {
-        .method = "PUT", .key = req->key, .body = req->body, .sha256 = req->sha256, .sink = &sink};
+    struct draft d = {.method = "PUT",
+                      .key = req->key,
+                      .body = req->body,
+                      .sha256 = req->sha256,
+                      .if_absent = req->if_absent,
+                      .sink = &sink};
     exchange(c, op, creds, t, &d, &h);
     take_outcome(&h, res);
     if (succeeded(res) && !holds_fault(&answer, res))

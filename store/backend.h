@@ -57,9 +57,16 @@ struct backend {
     const struct backend_ops *ops;
 };
 
+/* What a commit does where there is a meta.json already. */
+enum backend_once {
+    BACKEND_REPLACE,     /* replaces it */
+    BACKEND_ONCE,        /* fails */
+    BACKEND_ONCE_LOOKED, /* fails; the caller has just seen that there is none */
+};
+
 struct backend_ops {
     const char *kind; /* "dir", "s3", "mem" */
-    /* commit's once is a look and then a write, not one step: somebody may come in between. */
+    /* commit's once is a look and then a write, which only some servers make one step. */
     bool looks_first;
 
     void (*free)(struct backend *b);
@@ -106,13 +113,13 @@ struct backend_ops {
     /* The commit of a record in two halves. stage keeps meta beside the record, not visible as its
      * meta.json (directory: meta-<gen>.staged, its bytes fsynced, its name by the commit; S3:
      * nothing to do). commit makes it meta.json in one step; once: only if there is no meta.json
-     * yet (else busy with errno EEXIST; S3 looks first).
+     * yet, else busy with errno EEXIST (S3 looks first, and asks the server to refuse).
      * busy with errno ENOENT: the staged meta is gone, a collector fenced this writer off: start
      * again. unstage takes it away after a failure and never fails. */
     int (*stage)(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
                  const void *meta, size_t len, struct cairn_error *err);
     int (*commit)(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
-                  const void *meta, size_t len, bool once, struct cairn_error *err);
+                  const void *meta, size_t len, enum backend_once once, struct cairn_error *err);
     void (*unstage)(struct backend *b, const char *id, const char *gen);
 
     /* One writer of a record at a time among those that can see each other (directory:

@@ -121,7 +121,7 @@ int dir_remove(struct backend *b, const struct cairn_op *op, const char *const *
 int dir_stage(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
               const void *meta, size_t len, struct cairn_error *err);
 int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
-               const void *meta, size_t len, bool once, struct cairn_error *err);
+               const void *meta, size_t len, enum backend_once once, struct cairn_error *err);
 void dir_unstage(struct backend *b, const char *id, const char *gen);
 int dir_lock(struct backend *b, const struct cairn_op *op, const char *id, int *lock,
              struct cairn_error *err);

@@ -36,7 +36,7 @@ static int commit_failed(const struct dir_backend *d, int sys_errno, const char 
 }
 
 int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
-               const void *meta, size_t len, bool once, struct cairn_error *err)
+               const void *meta, size_t len, enum backend_once once, struct cairn_error *err)
 {
     (void)meta;
     (void)len;
@@ -54,8 +54,8 @@ int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, con
     /* meta.json's time is that of the commit, also when this writer stood still for hours: the
      * grace of what it supersedes counts from it. */
     (void)!utimensat(folder, name, NULL, AT_SYMLINK_NOFOLLOW);
-    int bad = once ? dir_rename_once(folder, name, folder, "meta.json")
-                   : renameat(folder, name, folder, "meta.json");
+    int bad = once != BACKEND_REPLACE ? dir_rename_once(folder, name, folder, "meta.json")
+                                      : renameat(folder, name, folder, "meta.json");
     if (bad)
         return commit_failed(d, errno, id, gen, err);
     STEP("backend.commit-renamed");

@@ -5,6 +5,7 @@
 #include "base/step.h"
 #include "base/util.h"
 #include "store/fresh.h"
+#include "store/listing.h"
 #include "store/shared_fetch.h"
 #include "store/tomb.h"
 
@@ -25,27 +26,28 @@ static int put_manifest(struct commit *c, const struct manifest *m, int64_t *whe
     return rc ? error_wrap(err, "writing the manifest") : CAIRN_OK;
 }
 
+/* Those of closed that m names into bad. */
+static int add_those_of(const struct manifest *m, const struct pack_set *closed,
+                        struct pack_set *bad, struct cairn_error *err)
+{
+    int rc = CAIRN_OK;
+    for (uint32_t i = 0; !rc && closed->n && i < manifest_info(m)->n_packs; i++)
+        if (pack_set_has(closed, manifest_pack(m, i)))
+            rc = pack_set_add(bad, manifest_pack(m, i), err);
+    return rc;
+}
+
 /* The closed packs of the store that m names. Only those are kept: the list may be long. */
 static int closed_packs(struct cairn_store *s, const struct cairn_op *op, const struct manifest *m,
                         struct pack_set *bad, struct cairn_error *err)
 {
     CLEANUP_PACK_SET struct pack_set closed = {0};
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = s->backend->ops->list(s->backend, op, LAYOUT_CLOSED, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_CLOSED)
-            rc = pack_set_add(&closed, k.pack, err);
-    }
-    for (uint32_t i = 0; !rc && closed.n && i < manifest_info(m)->n_packs; i++)
-        if (pack_set_has(&closed, manifest_pack(m, i)))
-            rc = pack_set_add(bad, manifest_pack(m, i), err);
-    return rc;
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, s->backend, op, LAYOUT_CLOSED, "", err);
+    while (listing_next(&l, &rc, err))
+        if (l.key.kind == LAYOUT_KIND_CLOSED)
+            rc = pack_set_add(&closed, l.key.pack, err);
+    return rc ? rc : add_those_of(m, &closed, bad, err);
 }
 
 /* For each pack that m names where the last of m's chunks in it ends; owned by the caller. */
@@ -118,15 +120,11 @@ static int check_intents(struct commit *c, struct cairn_error *err)
 {
     char prefix[KEY_MAX];
     layout_intent(c->id, c->gen, "", prefix);
-    struct backend *b = c->store->backend;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend_entry e = {0};
-    int rc = b->ops->list(b, c->op, prefix, "", &it, err);
-    if (!rc)
-        rc = it->ops->iter_next(it, c->op, &e, err);
-    if (rc)
-        return error_wrap(err, "checking the generation");
-    return e.key ? told_busy(e.key, err) : CAIRN_OK;
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, c->store->backend, c->op, prefix, "", err);
+    if (listing_next(&l, &rc, err))
+        return told_busy(l.entry.key, err);
+    return rc ? error_wrap(err, "checking the generation") : CAIRN_OK;
 }
 
 /* Step 5. *checked: when the check that passed began. *gone: a collector took the manifest, whose
@@ -185,27 +183,22 @@ static int list_marks(struct commit *c, const struct manifest *m, struct pack_se
 {
     struct backend *b = c->store->backend;
     CLEANUP_PACK_SET struct pack_set closed = {0};
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    CLEANUP_LISTING struct listing l;
     char intent[KEY_MAX], tomb_key[KEY_MAX];
     bool ask = false;
     found[0] = 0;
     layout_intent(c->id, c->gen, "", intent);
     layout_tomb(c->id, tomb_key);
-    int rc = b->ops->list(b, c->op, LAYOUT_GC, LAYOUT_CLOSED, &it, err);
-    for (size_t n = 0; !rc; n++) {
-        struct backend_entry e;
-        struct layout_key k;
-        rc = it->ops->iter_next(it, c->op, &e, err);
-        if (rc || !e.key)
-            break;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_CLOSED)
-            rc = pack_set_add(&closed, k.pack, err);
-        if (strncmp(e.key, intent, strlen(intent)) == 0)
-            snprintf(found, KEY_MAX, "%s", e.key);
-        if (strcmp(e.key, intent) < 0)
+    int rc = listing_open(&l, b, c->op, LAYOUT_GC, LAYOUT_CLOSED, err);
+    for (size_t n = 0; listing_next(&l, &rc, err); n++) {
+        const char *key = l.entry.key;
+        if (l.key.kind == LAYOUT_KIND_CLOSED)
+            rc = pack_set_add(&closed, l.key.pack, err);
+        if (strncmp(key, intent, strlen(intent)) == 0)
+            snprintf(found, KEY_MAX, "%s", key);
+        if (strcmp(key, intent) < 0)
             continue;
-        int past = tomb ? strcmp(e.key, tomb_key) : 1;
+        int past = tomb ? strcmp(key, tomb_key) : 1;
         if (tomb && past == 0)
             *tomb = true;
         ask = tomb && past < 0 && n > TOMB_ENTRIES_MAX;
@@ -214,10 +207,7 @@ static int list_marks(struct commit *c, const struct manifest *m, struct pack_se
     }
     if (!rc && ask)
         rc = backend_exists(b, c->op, tomb_key, tomb, err);
-    for (uint32_t i = 0; !rc && closed.n && i < manifest_info(m)->n_packs; i++)
-        if (pack_set_has(&closed, manifest_pack(m, i)))
-            rc = pack_set_add(bad, manifest_pack(m, i), err);
-    return rc;
+    return rc ? rc : add_those_of(m, &closed, bad, err);
 }
 
 /* Before the manifest is written: this very generation may have been committed by an earlier try
@@ -309,10 +299,11 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
         return rc;
     c->attempted = true;
     struct cairn_error e;
-    bool once = !id_is_template(c->id) && !c->committed;
-    if (b->ops->looks_first && c->absent_ns &&
-        clock_boottime() - c->absent_ns <= COMMIT_LOOK_MAX_NS)
-        once = false; /* it has been looked for just now */
+    enum backend_once once = BACKEND_REPLACE;
+    if (!id_is_template(c->id) && !c->committed)
+        once = c->absent_ns && clock_boottime() - c->absent_ns <= COMMIT_LOOK_MAX_NS
+                   ? BACKEND_ONCE_LOOKED
+                   : BACKEND_ONCE;
     rc = b->ops->commit(b, c->op, c->id, c->gen, c->meta, c->meta_len, once, &e);
     shared_fetch_changed(c->store);
     if (rc == CAIRN_BUSY && e.sys_errno == ENOENT) {

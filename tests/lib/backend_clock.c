@@ -244,7 +244,7 @@ static int clock_stage(struct backend *b, const struct cairn_op *op, const char 
 }
 
 static int clock_commit(struct backend *b, const struct cairn_op *op, const char *id,
-                        const char *gen, const void *meta, size_t len, bool once,
+                        const char *gen, const void *meta, size_t len, enum backend_once once,
                         struct cairn_error *err)
 {
     struct backend *in = inner_of(b);

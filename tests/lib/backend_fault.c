@@ -345,7 +345,7 @@ static int fault_stage(struct backend *b, const struct cairn_op *op, const char 
 }
 
 static int fault_commit(struct backend *b, const struct cairn_op *op, const char *id,
-                        const char *gen, const void *meta, size_t len, bool once,
+                        const char *gen, const void *meta, size_t len, enum backend_once once,
                         struct cairn_error *err)
 {
     struct verdict v = judge(b, op, FAULT_COMMIT, id, err);

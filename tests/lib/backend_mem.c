@@ -364,13 +364,13 @@ static int mem_stage(struct backend *b, const struct cairn_op *op, const char *i
 }
 
 static int mem_commit(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
-                      const void *meta, size_t len, bool once, struct cairn_error *err)
+                      const void *meta, size_t len, enum backend_once once, struct cairn_error *err)
 {
     (void)gen;
     char key[KEY_MAX];
     layout_meta(id, key);
     int rc = begin(op, "commit", key, err);
-    return rc ? rc : put_bytes(b, key, meta, len, once, err);
+    return rc ? rc : put_bytes(b, key, meta, len, once != BACKEND_REPLACE, err);
 }
 
 static void mem_unstage(struct backend *b, const char *id, const char *gen)

@@ -342,7 +342,7 @@ static struct kit_hooks hooks;
 static const struct backend_ops *hooked;
 
 static int hook_commit(struct backend *b, const struct cairn_op *op, const char *id,
-                       const char *gen, const void *meta, size_t len, bool once,
+                       const char *gen, const void *meta, size_t len, enum backend_once once,
                        struct cairn_error *e)
 {
     int rc = hooks.before_commit ? hooks.before_commit(hooks.ctx, b, e) : CAIRN_OK;

@@ -273,6 +273,14 @@ static void delete_many(struct s3fs *fs, const struct request *r, const struct r
         error_answer(a, 400, "InvalidRequest", "Missing Content-MD5", "");
 }
 
+static bool condition_holds(struct s3fs *fs, const struct request *r)
+{
+    bool found = false;
+    if (header_of(r, "if-none-match"))
+        (void)object_find(fs, r->path, &found);
+    return !found;
+}
+
 void serve(struct s3fs *fs, const struct request *r, const struct rule *rule, struct answer *a)
 {
     if (!r->in_bucket) {
@@ -286,6 +294,8 @@ void serve(struct s3fs *fs, const struct request *r, const struct rule *rule, st
         a->status = 200; /* the bucket is there */
     } else if (strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0) {
         get_object(fs, r, rule, a);
+    } else if (strcmp(r->method, "PUT") == 0 && !condition_holds(fs, r)) {
+        error_answer(a, 412, "PreconditionFailed", "There is such an object", "");
     } else if (strcmp(r->method, "PUT") == 0) {
         bool found;
         object_put(fs, r->path, r->body, r->body_len);

@@ -92,7 +92,6 @@ static void rgw_stop(struct place *place)
 
 const struct factory factory_s3_v4 = {.name = "s3-v4",
                                       .etags = true,
-                                      .looks_first = true,
                                       .start = fault_start,
                                       .open = fault_open_v4,
                                       .stop = fault_stop};

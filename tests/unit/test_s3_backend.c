@@ -761,7 +761,58 @@ START_TEST(test_s3_backend__commit_once_looks_and_refuses)
 }
 END_TEST
 
-TESTING_MAIN(s3_backend, test_s3_backend__a_read_survives_one_fault_of_each_kind,
+START_TEST(test_s3_backend__a_meta_that_came_after_the_look_is_not_replaced)
+{
+    struct cairn_error err;
+    CLEANUP_BUF struct buf there = BUF_INIT(64);
+    const char *id = "ck_00000000000000aa", *key = "records/ck_00000000000000aa/meta.json";
+    const char *gen = "0123456789abcdef";
+    store_start(S3_SIGNATURE_V4);
+    ck_ok(store->ops->put(store, NULL, key, "{0}", 3, &err));
+    ck_fails(store->ops->commit(store, NULL, id, gen, "{1}", 3, BACKEND_ONCE_LOOKED, &err),
+             CAIRN_BUSY);
+    ck_assert_int_eq(err.sys_errno, EEXIST);
+    ck_ok(store->ops->get(store, NULL, key, 64, &there, NULL, &err));
+    ck_assert_mem_eq(there.data, "{0}", 3);
+    /* An attempt that was carried out, and whose answer got lost, is no other's. */
+    ck_ok(backend_remove_one(store, NULL, key, &err));
+    rule("PUT times=1 do reset stored");
+    ck_ok(store->ops->commit(store, NULL, id, gen, "{1}", 3, BACKEND_ONCE_LOOKED, &err));
+    s3fs_clear(fs);
+    /* What cannot be told is not overwritten. */
+    rule("GET do status=403 code=AccessDenied");
+    ck_fails(store->ops->commit(store, NULL, id, gen, "{2}", 3, BACKEND_ONCE_LOOKED, &err),
+             CAIRN_PERMANENT);
+    store_stop();
+}
+END_TEST
+
+START_TEST(test_s3_backend__a_server_without_conditions_is_written_to_all_the_same)
+{
+    struct cairn_error err;
+    const char *id = "ck_00000000000000aa", *gen = "0123456789abcdef";
+    const char *key = "records/ck_00000000000000aa/meta.json";
+    struct backend_stat st;
+    store_start(S3_SIGNATURE_V4);
+    /* One that refuses what is not there. */
+    rule("PUT times=1 do status=412 code=PreconditionFailed");
+    ck_ok(store->ops->commit(store, NULL, id, gen, "{1}", 3, BACKEND_ONCE_LOOKED, &err));
+    ck_ok(store->ops->stat(store, NULL, key, &st, &err));
+    s3fs_clear(fs);
+    /* One that refuses the header: asked once. */
+    ck_ok(backend_remove_one(store, NULL, key, &err));
+    rule("PUT times=1 do status=501 code=NotImplemented");
+    ck_ok(store->ops->commit(store, NULL, id, gen, "{1}", 3, BACKEND_ONCE_LOOKED, &err));
+    uint64_t before = stats().put;
+    ck_ok(store->ops->commit(store, NULL, id, gen, "{2}", 3, BACKEND_ONCE_LOOKED, &err));
+    ck_assert_uint_eq(stats().put - before, 1);
+    store_stop();
+}
+END_TEST
+
+TESTING_MAIN(s3_backend, test_s3_backend__a_meta_that_came_after_the_look_is_not_replaced,
+             test_s3_backend__a_server_without_conditions_is_written_to_all_the_same,
+             test_s3_backend__a_read_survives_one_fault_of_each_kind,
              test_s3_backend__what_will_not_pass_is_not_tried_again,
              test_s3_backend__an_object_that_ends_before_is_corrupt,
              test_s3_backend__a_black_hole_costs_the_deadline_and_no_more,
