@@ -40,6 +40,7 @@ int gens_open(const char *state, const uint8_t *secret, struct gens **out, struc
     g->fd = -1;
     g->secret = secret;
     pthread_mutex_init(&g->lock, NULL);
+    op_cond_init(&g->settled);
     read_boot(g->boot);
     int rc = CAIRN_OK;
     if (asprintf(&g->path, "%s/cache/gens", state) < 0) {
@@ -63,6 +64,7 @@ void gens_free(struct gens *g)
         return;
     if (g->fd >= 0)
         close(g->fd);
+    pthread_cond_destroy(&g->settled);
     pthread_mutex_destroy(&g->lock);
     free(g->path);
     free(g);
@@ -481,4 +483,25 @@ bool gens_clear(struct gens *g)
     if (gens_each(g, ".", clear_id, &c, &err))
         log_line(LOG_LEVEL_WARNING, "local copies: %s", err.message);
     return c.any;
+}
+
+uint64_t gens_removed(struct gens *g)
+{
+    pthread_mutex_lock(&g->lock);
+    uint64_t n = g->removed;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+int gens_settle(struct gens *g, const struct cairn_op *op, struct cairn_error *err)
+{
+    struct op_waiter w;
+    int rc = CAIRN_OK;
+    op_waiter_add(&w, op, &g->lock, &g->settled);
+    pthread_mutex_lock(&g->lock);
+    while (!rc && g->removing)
+        rc = op_wait_locked(&w, "making room for a local copy", err);
+    pthread_mutex_unlock(&g->lock);
+    op_waiter_remove(&w);
+    return rc;
 }

@@ -86,6 +86,11 @@ void gens_build_release(struct gens_build *b); /* removes what was not installed
 void gens_forget(struct gens *g, const char *id);
 /* Remove every entry that nobody uses, in any process. True if there was one. */
 bool gens_clear(struct gens *g);
+/* How many entries this process has removed so far. */
+uint64_t gens_removed(struct gens *g);
+/* Wait for the removals that other threads have begun: their room is free only then. */
+CAIRN_MUST_CHECK int gens_settle(struct gens *g, const struct cairn_op *op,
+                                 struct cairn_error *err);
 
 /* What the budget asks (budget.h); ctx is the struct gens. */
 int gens_scan(void *ctx, budget_emit *emit, void *to, struct cairn_error *err);

@@ -111,7 +111,8 @@ static void id_of(const char *name, char id[ID_MAX + 1])
     snprintf(id, ID_MAX + 1, "%.*s", (int)strcspn(name, "/"), name);
 }
 
-int gens_remove(struct gens *g, const char *name, struct cairn_error *err)
+/* *any: it was there, and is gone. */
+static int remove_entry(struct gens *g, const char *name, bool *any, struct cairn_error *err)
 {
     char tmp[32], id[ID_MAX + 1];
     CLEANUP_FD int fd = gens_lock_folder(g, name, LOCK_EX);
@@ -134,7 +135,23 @@ int gens_remove(struct gens *g, const char *name, struct cairn_error *err)
     (void)unlinkat(g->fd, id, AT_REMOVEDIR); /* the last one's */
     rc = tree_remove(g->fd, tmp, err);
     STEP("gens.removed");
+    *any = !rc;
     return rc ? error_wrap(err, "removing %s", name) : CAIRN_OK;
+}
+
+int gens_remove(struct gens *g, const char *name, struct cairn_error *err)
+{
+    bool any = false;
+    pthread_mutex_lock(&g->lock);
+    g->removing++;
+    pthread_mutex_unlock(&g->lock);
+    int rc = remove_entry(g, name, &any, err);
+    pthread_mutex_lock(&g->lock);
+    g->removed += any;
+    if (--g->removing == 0)
+        pthread_cond_broadcast(&g->settled);
+    pthread_mutex_unlock(&g->lock);
+    return rc;
 }
 
 int gens_each(struct gens *g, const char *folder,

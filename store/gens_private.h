@@ -20,9 +20,12 @@ struct gens {
     const uint8_t *secret;
     char boot[GENS_BOOT]; /* this boot of the machine; "": not known, so nothing is trusted */
 
-    pthread_mutex_t lock; /* guards the list, and each entry's fields below its constant ones */
+    pthread_mutex_t lock; /* guards what follows, and each entry's fields below its constant ones */
     struct gens_entry *list;
     struct gens_build *builds; /* of this process, not yet installed */
+    unsigned removing;         /* calls of gens_remove, by any thread */
+    uint64_t removed;          /* of them that found something and took it away, ever */
+    pthread_cond_t settled;    /* removing became 0 */
 };
 
 struct gens_entry {

@@ -274,8 +274,11 @@ START_TEST(test_gens__only_what_nobody_leases_can_be_evicted)
     i = (struct items){0};
     ck_ok(gens_scan(k.s->gens, emit, &i, &err));
     ck_assert_uint_eq(i.in_use, 0);
+    ck_assert_uint_eq(gens_removed(k.s->gens), 0);
     ck_ok(gens_evict(k.s->gens, &i.last, &err));
     ck_ok(gens_evict(k.s->gens, &i.last, &err));
+    ck_ok(gens_settle(k.s->gens, NULL, &err));
+    ck_assert_uint_eq(gens_removed(k.s->gens), 1);
     ck_assert(!exists(a.path));
     i = (struct items){0};
     ck_ok(gens_scan(k.s->gens, emit, &i, &err));
