@@ -53,6 +53,10 @@ struct fill_hold {
  * not wait for any download. */
 void fills_begin(struct fills *f, const struct fill_want *wants, size_t n, struct fill_hold *hold);
 void fills_release(struct fills *f, struct fill_hold *hold);
+/* Until all that is held has ended, as long as op allows. Errors: the first that one of them met,
+ * else timeout and cancelled. */
+CAIRN_MUST_CHECK int fills_wait(struct fills *f, const struct cairn_op *op,
+                                const struct fill_hold *hold, struct cairn_error *err);
 
 /* A chunk's verified plain bytes, in one of two places. */
 struct fill_place {

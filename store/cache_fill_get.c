@@ -55,6 +55,22 @@ static int pass_on(const struct cairn_error *why, struct cairn_error *err)
                      why->message);
 }
 
+int fills_wait(struct fills *f, const struct cairn_op *op, const struct fill_hold *hold,
+               struct cairn_error *err)
+{
+    int rc = CAIRN_OK;
+    for (size_t i = 0; !rc && i < hold->n; i++) {
+        const struct fill *fill = hold->fills[i];
+        rc = wait_for(f, op, hold->fills[i], err);
+        if (!rc && fill->rc)
+            rc = pass_on(&fill->err, err);
+        for (size_t k = 0; !rc && k < fill->n; k++)
+            if (fill->results[k].err)
+                rc = pass_on(fill->results[k].err, err);
+    }
+    return rc;
+}
+
 /* What a fill that is DONE has of the chunk. *again: nothing, it was in the cache by then. */
 static int take(struct fill *fill, const struct fill_want *want, struct fill_place *out,
                 bool *again, struct cairn_error *err)

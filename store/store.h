@@ -9,6 +9,7 @@
 #include "store/index.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct budget;
 struct cache;
@@ -39,6 +40,7 @@ struct cairn_store {
     struct cache *cache;         /* owned; chunks */
     struct copies *copies;       /* owned; whole files; NULL as the budget */
     struct fills *fills;         /* owned; NULL where objects are local files */
+    atomic_uint prefetches;      /* that run: they share what may be read at a time */
     struct heads *heads;         /* owned; what listings remember; NULL: nothing */
     struct pin_keeper *keeper;   /* owned */
     struct gens *gens;           /* owned; materialised generations; NULL, as the next two, where */
