@@ -22,6 +22,14 @@ int jval_parse(const void *text, size_t len, struct jval **out, struct cairn_err
     return CAIRN_OK;
 }
 
+bool jval_is_json(const void *text, size_t len)
+{
+    json_t *v = json_loadb(
+        text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
+    json_decref(v);
+    return v;
+}
+
 void jval_free(struct jval *v)
 {
     json_decref(in(v));

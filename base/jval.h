@@ -16,6 +16,9 @@ struct jval;
  * jansson (2048). Errors: invalid, with line and column; internal when memory ran out. */
 CAIRN_MUST_CHECK int jval_parse(const void *text, size_t len, struct jval **out,
                                 struct cairn_error *err);
+/* Whether jval_parse would take it, but for integers, which may be of any size up to that of a
+ * double: for text that is only passed on. */
+bool jval_is_json(const void *text, size_t len);
 void jval_free(struct jval *v);
 void jval_freep(struct jval **v);
 #define CLEANUP_JVAL __attribute__((cleanup(jval_freep)))

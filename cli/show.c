@@ -24,9 +24,7 @@ static void shown_file(const struct shown *s, uint64_t i, struct cairn_file *out
 
 static void json_meta(struct output *out, const struct cairn_record_info *info)
 {
-    struct cairn_error ignored;
-    CLEANUP_JVAL struct jval *parsed = NULL;
-    if (jval_parse(info->meta, info->meta_len, &parsed, &ignored) == CAIRN_OK)
+    if (jval_is_json(info->meta, info->meta_len))
         jsonw_raw(&out->json, "meta_json", info->meta, info->meta_len);
     else
         output_json_bytes(out, "meta", info->meta, info->meta_len);

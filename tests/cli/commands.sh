@@ -155,6 +155,10 @@ case_show_of_any_meta() {
     ends 0 publish $t --from vm --meta m
     ends 0 show $t --json
     json 'd["meta_json"] == [1, {"x": "\u00e9"}]'
+    printf '{"n": 123456789012345678901234567890}' >m # more than an integer of C holds
+    ends 0 publish $t --from vm --meta m
+    ends 0 show $t --json
+    json 'd["meta_json"] == {"n": 123456789012345678901234567890}'
     printf '{"x": 1, "x": 2}' >m
     ends 0 publish $t --from vm --meta m
     ends 0 show $t --json

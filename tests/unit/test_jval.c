@@ -202,8 +202,19 @@ START_TEST(test_jval__what_is_written_is_what_was_read)
 }
 END_TEST
 
-TESTING_MAIN(jval, test_jval__members_and_types, test_jval__null_pointers_are_absent_values,
-             test_jval__numbers_have_bounds, test_jval__what_is_no_json_is_refused,
-             test_jval__bad_utf8_is_refused, test_jval__depth_is_bounded,
-             test_jval__the_place_of_the_fault_is_named, test_jval__each_goes_in_order_until_told,
-             test_jval__what_is_written_is_what_was_read)
+START_TEST(test_jval__is_json_takes_integers_of_any_size)
+{
+    static const char *const good[] = {"{\"n\": 123456789012345678901234567890}", "-1e300", "[]"};
+    static const char *const bad[] = {"", "{", "{\"a\":1,\"a\":2}", "[1] x", "\"\xff\""};
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        ck_assert(jval_is_json(good[i], strlen(good[i])));
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        ck_assert(!jval_is_json(bad[i], strlen(bad[i])));
+}
+END_TEST
+
+TESTING_MAIN(jval, test_jval__is_json_takes_integers_of_any_size, test_jval__members_and_types,
+             test_jval__null_pointers_are_absent_values, test_jval__numbers_have_bounds,
+             test_jval__what_is_no_json_is_refused, test_jval__bad_utf8_is_refused,
+             test_jval__depth_is_bounded, test_jval__the_place_of_the_fault_is_named,
+             test_jval__each_goes_in_order_until_told, test_jval__what_is_written_is_what_was_read)
