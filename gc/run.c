@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/commit.h"
+#include "store/listing.h"
 
 #include <stdio.h>
 
@@ -79,17 +80,9 @@ int gc_settle(struct gc_run *run, int rc, const struct cairn_error *e, struct ca
 int gc_each(const struct gc_run *run, const char *prefix, gc_entry_fn *fn, void *ctx,
             struct cairn_error *err)
 {
-    struct backend *b = run->s->backend;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = b->ops->list(b, run->op, prefix, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, run->op, &e, err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        rc = fn(ctx, &e, &k, err);
-    }
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, run->s->backend, run->op, prefix, "", err);
+    while (listing_next(&l, &rc, err))
+        rc = fn(ctx, &l.entry, &l.key, err);
     return rc ? error_wrap(err, "listing %s", prefix) : CAIRN_OK;
 }

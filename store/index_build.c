@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "store/listing.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -64,19 +65,12 @@ int index_build(struct cairn_store *s, const struct cairn_op *op, bool anew,
     if (!s->index)
         return CAIRN_OK;
     int rc = anew ? index_clear(s->index, err) : CAIRN_OK;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
+    CLEANUP_LISTING struct listing l = {0};
     if (!rc)
-        rc = s->backend->ops->list(s->backend, op, LAYOUT_PACKS, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_PACK)
-            rc = add_pack(s, op, k.pack, e.stat.size, err);
-    }
+        rc = listing_open(&l, s->backend, op, LAYOUT_PACKS, "", err);
+    while (listing_next(&l, &rc, err))
+        if (l.key.kind == LAYOUT_KIND_PACK)
+            rc = add_pack(s, op, l.key.pack, l.entry.stat.size, err);
     if (!rc)
         rc = index_set_built(s->index, err);
     return rc ? error_wrap(err, "building the index") : CAIRN_OK;

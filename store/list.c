@@ -2,6 +2,7 @@
 #include "store/digest.h"
 #include "store/index_build.h"
 #include "store/lister.h"
+#include "store/listing.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,16 +23,10 @@ static void holds_release(struct holds *h)
 static int holds_load(struct cairn_store *s, const struct cairn_op *op, struct holds *h,
                       struct cairn_error *err)
 {
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = s->backend->ops->list(s->backend, op, LAYOUT_HOLDS, "", &it, err);
-    for (size_t cap = 0; !rc;) {
-        struct backend_entry e;
-        struct layout_key k;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        layout_parse(e.key, &k);
-        if (k.kind != LAYOUT_KIND_HOLD)
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, s->backend, op, LAYOUT_HOLDS, "", err);
+    for (size_t cap = 0; listing_next(&l, &rc, err);) {
+        if (l.key.kind != LAYOUT_KIND_HOLD)
             continue;
         if (h->n == cap) {
             cap = cap ? 2 * cap : 16;
@@ -40,7 +35,7 @@ static int holds_load(struct cairn_store *s, const struct cairn_op *op, struct h
                 return error_oom(err, "holds");
             h->ids = ids;
         }
-        memcpy(h->ids[h->n++], k.id, sizeof(h->ids[0]));
+        memcpy(h->ids[h->n++], l.key.id, sizeof(h->ids[0]));
     }
     return rc;
 }
@@ -55,7 +50,7 @@ static bool holds_has(const struct holds *h, const char *id)
     return h->n && bsearch(id, h->ids, h->n, sizeof(h->ids[0]), by_id);
 }
 
-struct listing {
+struct telling {
     struct holds holds;
     int (*fn)(void *ctx, const struct cairn_list_entry *entry);
     void *ctx;
@@ -64,7 +59,7 @@ struct listing {
 static int list_one(void *ctx, const struct lister_entry *e)
 {
     static const struct head none;
-    struct listing *l = ctx;
+    struct telling *t = ctx;
     const struct head *h = e->rc ? &none : e->head;
     char digest[DIGEST_TEXT] = "";
     if (h->has_digest)
@@ -78,8 +73,8 @@ static int list_one(void *ctx, const struct lister_entry *e)
                                      .logical_bytes = h->logical_bytes,
                                      .stored_bytes = h->stored_bytes,
                                      .files = h->files,
-                                     .held = holds_has(&l->holds, e->id)};
-    return l->fn(l->ctx, &entry);
+                                     .held = holds_has(&t->holds, e->id)};
+    return t->fn(t->ctx, &entry);
 }
 
 int cairn_list(struct cairn_store *s, const struct cairn_op *op,
@@ -96,14 +91,14 @@ int cairn_list(struct cairn_store *s, const struct cairn_op *op,
                          "list: prefix and after are (the beginning of) an id");
     if (o->prefix && strlen(o->prefix) > ID_MAX)
         return CAIRN_OK; /* no id is that long */
-    struct listing l = {.fn = fn, .ctx = ctx};
+    struct telling t = {.fn = fn, .ctx = ctx};
     int rc = op_check(op, "list", err);
     if (!rc)
-        rc = holds_load(s, op, &l.holds, err);
+        rc = holds_load(s, op, &t.holds, err);
     if (!rc)
-        rc = lister_run(s, op, o->prefix, o->after, o->limit ? o->limit : UINT64_MAX, list_one, &l,
+        rc = lister_run(s, op, o->prefix, o->after, o->limit ? o->limit : UINT64_MAX, list_one, &t,
                         err);
-    holds_release(&l.holds);
+    holds_release(&t.holds);
     return rc ? error_wrap(err, "list") : CAIRN_OK;
 }
 
@@ -144,15 +139,13 @@ static int count_chunks(struct cairn_store *s, const struct cairn_op *op, const 
     return error_set(err, rc, e.sys_errno, "%s", e.message);
 }
 
-static int count_key(struct cairn_store *s, const struct cairn_op *op,
-                     const struct backend_entry *e, struct cairn_stats *out,
+static int count_key(struct cairn_store *s, const struct listing *l, struct cairn_stats *out,
                      struct cairn_error *err)
 {
-    struct layout_key k;
-    layout_parse(e->key, &k);
-    switch (k.kind) {
+    const struct backend_entry *e = &l->entry;
+    switch (l->key.kind) {
     case LAYOUT_KIND_META:
-        return count_record(s, op, k.id, out, err);
+        return count_record(s, l->op, l->key.id, out, err);
     case LAYOUT_KIND_EXPORT:
         out->generations++;
         out->manifest_bytes += e->stat.size;
@@ -160,7 +153,7 @@ static int count_key(struct cairn_store *s, const struct cairn_op *op,
     case LAYOUT_KIND_PACK:
         out->packs++;
         out->stored_bytes += e->stat.size;
-        return count_chunks(s, op, e->key, e->stat.size, &out->chunks, err);
+        return count_chunks(s, l->op, e->key, e->stat.size, &out->chunks, err);
     default:
         return CAIRN_OK;
     }
@@ -174,15 +167,10 @@ int cairn_stats(struct cairn_store *s, const struct cairn_op *op, struct cairn_s
     *out = (struct cairn_stats){0};
     int rc = op_check(op, "stats", err);
     for (size_t i = 0; !rc && i < ARRAY_SIZE(prefixes); i++) {
-        CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-        rc = s->backend->ops->list(s->backend, op, prefixes[i], "", &it, err);
-        while (!rc) {
-            struct backend_entry e;
-            rc = it->ops->iter_next(it, op, &e, err);
-            if (rc || !e.key)
-                break;
-            rc = count_key(s, op, &e, out, err);
-        }
+        CLEANUP_LISTING struct listing l;
+        rc = listing_open(&l, s->backend, op, prefixes[i], "", err);
+        while (listing_next(&l, &rc, err))
+            rc = count_key(s, &l, out, err);
     }
     struct index_stats x;
     struct cairn_error ignored;

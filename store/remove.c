@@ -3,6 +3,7 @@
 #include "base/step.h"
 #include "base/util.h"
 #include "store/hold.h"
+#include "store/listing.h"
 #include "store/lock.h"
 #include "store/parents.h"
 #include "store/shared_fetch.h"
@@ -40,25 +41,20 @@ static int find_parts(struct cairn_store *s, const struct cairn_op *op, const ch
 {
     char prefix[KEY_MAX];
     layout_record(id, prefix);
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    int rc = s->backend->ops->list(s->backend, op, prefix, "", &it, err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, op, &e, err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_META)
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, s->backend, op, prefix, "", err);
+    while (listing_next(&l, &rc, err)) {
+        enum layout_kind kind = l.key.kind;
+        if (kind == LAYOUT_KIND_META)
             p->has_meta = true;
-        bool trace = k.kind == LAYOUT_KIND_TRACE;
-        if ((k.kind != LAYOUT_KIND_EXPORT && k.kind != LAYOUT_KIND_STAGED && !trace) ||
-            (only && !tomb_has_gen(tomb, k.gen)))
+        bool trace = kind == LAYOUT_KIND_TRACE;
+        if ((kind != LAYOUT_KIND_EXPORT && kind != LAYOUT_KIND_STAGED && !trace) ||
+            (only && !tomb_has_gen(tomb, l.key.gen)))
             continue;
-        rc = add_part(p, e.key, err);
+        rc = add_part(p, l.entry.key, err);
         p->traces += trace;
         if (!rc && !only && !trace)
-            rc = tomb_add_gen(tomb, k.gen, err);
+            rc = tomb_add_gen(tomb, l.key.gen, err);
     }
     return rc;
 }

@@ -1,6 +1,7 @@
 #include "base/util.h"
 #include "store/chunk_io.h"
 #include "store/index_build.h"
+#include "store/listing.h"
 #include "store/manifest.h"
 #include "store/pack_set.h"
 #include "store/seen.h"
@@ -376,39 +377,36 @@ static int check_trace(struct verify *v, const struct layout_key *k)
     return rc && rc != CAIRN_NOT_FOUND ? finding(v, rc, &e, key) : CAIRN_OK;
 }
 
+/* gen: "" where there is none. key: at which it is found that it cannot be told. */
+static int committed_gen(struct verify *v, const char *id, const char *key, char gen[GEN_TEXT])
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    struct cairn_error e;
+    int rc = store_get_meta(v->s, v->op, id, &meta, gen, &e);
+    if (rc)
+        gen[0] = 0;
+    /* What is wrong with the bytes of meta.json is said when its turn comes. */
+    return !rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT ? CAIRN_OK : finding(v, rc, &e, key);
+}
+
 static int check_records(struct verify *v)
 {
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend *b = v->s->backend;
+    CLEANUP_LISTING struct listing l;
     /* A record's exports are listed before its meta.json. */
     char id[ID_MAX + 1] = "", committed[GEN_TEXT] = "";
-    int rc = b->ops->list(b, v->op, LAYOUT_RECORDS, "", &it, v->err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, v->op, &e, v->err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (k.kind == LAYOUT_KIND_EXPORT && strcmp(id, k.id) != 0) {
-            CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
-            struct cairn_error look;
-            memcpy(id, k.id, sizeof(id));
-            rc = store_get_meta(v->s, v->op, id, &meta, committed, &look);
-            if (rc)
-                committed[0] = 0;
-            /* What is wrong with the bytes of meta.json is said when its turn comes. */
-            if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
-                rc = CAIRN_OK;
-            else if (rc)
-                rc = finding(v, rc, &look, e.key);
+    int rc = listing_open(&l, v->s->backend, v->op, LAYOUT_RECORDS, "", v->err);
+    while (listing_next(&l, &rc, v->err)) {
+        const struct layout_key *k = &l.key;
+        if (k->kind == LAYOUT_KIND_EXPORT && strcmp(id, k->id) != 0) {
+            memcpy(id, k->id, sizeof(id));
+            rc = committed_gen(v, id, l.entry.key, committed);
         }
-        if (!rc && k.kind == LAYOUT_KIND_META)
-            rc = check_record(v, k.id, false);
-        else if (!rc && k.kind == LAYOUT_KIND_EXPORT && strcmp(committed, k.gen) != 0)
-            rc = check_export(v, k.id, k.gen, false);
-        else if (!rc && k.kind == LAYOUT_KIND_TRACE)
-            rc = check_trace(v, &k);
+        if (!rc && k->kind == LAYOUT_KIND_META)
+            rc = check_record(v, k->id, false);
+        else if (!rc && k->kind == LAYOUT_KIND_EXPORT && strcmp(committed, k->gen) != 0)
+            rc = check_export(v, k->id, k->gen, false);
+        else if (!rc && k->kind == LAYOUT_KIND_TRACE)
+            rc = check_trace(v, k);
     }
     return rc;
 }
@@ -515,39 +513,23 @@ static int check_pack(struct verify *v, const char *key, const uint8_t pack[PACK
 /* Every key of the store: packs are checked, foreign ones named. */
 static int check_keys(struct verify *v, bool packs)
 {
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend *b = v->s->backend;
-    int rc = b->ops->list(b, v->op, packs ? LAYOUT_PACKS : "", "", &it, v->err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, v->op, &e, v->err);
-        if (rc || !e.key)
-            break;
-        struct layout_key k;
-        layout_parse(e.key, &k);
-        if (packs && k.kind == LAYOUT_KIND_PACK) {
-            char key[KEY_MAX];
-            layout_pack(k.pack, key);
-            rc = check_pack(v, key, k.pack, e.stat.size);
-        } else if (!packs && k.kind == LAYOUT_KIND_UNKNOWN) {
-            found(v, CAIRN_OK, e.key, "not a key of Cairn's: ignored");
-        }
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, v->s->backend, v->op, packs ? LAYOUT_PACKS : "", "", v->err);
+    while (listing_next(&l, &rc, v->err)) {
+        if (packs && l.key.kind == LAYOUT_KIND_PACK)
+            rc = check_pack(v, l.entry.key, l.key.pack, l.entry.stat.size);
+        else if (!packs && l.key.kind == LAYOUT_KIND_UNKNOWN)
+            found(v, CAIRN_OK, l.entry.key, "not a key of Cairn's: ignored");
     }
     return rc;
 }
 
 static int sum_packs(struct verify *v)
 {
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend *b = v->s->backend;
-    int rc = b->ops->list(b, v->op, LAYOUT_PACKS, "", &it, v->err);
-    while (!rc) {
-        struct backend_entry e;
-        rc = it->ops->iter_next(it, v->op, &e, v->err);
-        if (rc || !e.key)
-            break;
-        v->total += e.stat.size;
-    }
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, v->s->backend, v->op, LAYOUT_PACKS, "", v->err);
+    while (listing_next(&l, &rc, v->err))
+        v->total += l.entry.stat.size;
     return rc;
 }
 
