@@ -38,8 +38,8 @@ static void put_string(struct jsonw *w, const uint8_t *p, size_t len)
             continue;
         }
         put(w, plain, (size_t)(p - plain));
-        size_t n = *p < 0x80 ? 1 : sequence(p, (size_t)(end - p));
-        if (*p < 0x80) {
+        size_t n = sequence(p, (size_t)(end - p));
+        if (n == 1) {
             char esc[8];
             snprintf(esc, sizeof(esc), *p == '"' || *p == '\\' ? "\\%c" : "\\u%04x", *p);
             put_text(w, esc);
@@ -102,6 +102,24 @@ void jsonw_strn(struct jsonw *w, const char *name, const void *text, size_t len)
 {
     begin(w, name);
     put_string(w, text, len);
+}
+
+void jsonw_bytes(struct jsonw *w, const char *name, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    char text[65];
+    jsonw_strn(w, name, data, len);
+    if (util_is_utf8(data, len))
+        return;
+    snprintf(text, sizeof(text), "%s_hex", name);
+    begin(w, text);
+    put(w, "\"", 1);
+    for (size_t at = 0, n; at < len; at += n) {
+        n = len - at < 32 ? len - at : 32;
+        util_hex(p + at, n, text);
+        put(w, text, 2 * n);
+    }
+    put(w, "\"", 1);
 }
 
 void jsonw_u64(struct jsonw *w, const char *name, uint64_t value)

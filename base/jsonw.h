@@ -3,7 +3,8 @@
  *
  * Errors are sticky: once memory ran out or the buffer's maximum was met, further calls do nothing;
  * look once, with jsonw_end. Names are given with the value: NULL inside an array or at the top.
- * Strings that are no UTF-8 have each bad byte replaced by U+FFFD. Not thread-safe. */
+ * Strings that are no UTF-8 have each bad byte replaced by U+FFFD; a NUL is one, which many readers
+ * of JSON refuse. Not thread-safe. */
 #ifndef CAIRN_BASE_JSONW_H
 #define CAIRN_BASE_JSONW_H
 
@@ -27,6 +28,9 @@ void jsonw_array(struct jsonw *w, const char *name);
 void jsonw_array_end(struct jsonw *w);
 void jsonw_str(struct jsonw *w, const char *name, const char *text);
 void jsonw_strn(struct jsonw *w, const char *name, const void *text, size_t len);
+/* Bytes that may be any, as name; where they are no UTF-8 without NUL, in hex as name_hex as well.
+ */
+void jsonw_bytes(struct jsonw *w, const char *name, const void *data, size_t len);
 void jsonw_u64(struct jsonw *w, const char *name, uint64_t value);
 void jsonw_i64(struct jsonw *w, const char *name, int64_t value);
 void jsonw_real(struct jsonw *w, const char *name, double value); /* 6 decimals; NaN, inf: null */

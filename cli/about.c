@@ -11,7 +11,7 @@ static void print_init(struct app *app, const struct cairn_store_info *info)
     const char *compression = info->compression == CAIRN_COMPRESSION_NONE ? "none" : "zstd";
     if (app->json) {
         jsonw_object(&out->json, NULL);
-        output_json_bytes(out, "store", app->paths.store, strlen(app->paths.store));
+        jsonw_bytes(&out->json, "store", app->paths.store, strlen(app->paths.store));
         jsonw_str(&out->json, "store_id", info->store_id);
         jsonw_u64(&out->json, "format", info->format);
         jsonw_u64(&out->json, "chunk_size", info->chunk_size);

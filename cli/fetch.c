@@ -14,7 +14,7 @@ static void print_json(struct output *out, const char *to, const struct cairn_re
     jsonw_object(w, NULL);
     jsonw_str(w, "id", info->id);
     jsonw_str(w, "gen", info->gen);
-    output_json_bytes(out, "path", to, strlen(to));
+    jsonw_bytes(&out->json, "path", to, strlen(to));
     if (*info->digest)
         jsonw_str(w, "digest", info->digest);
     jsonw_u64(w, "files", info->files);

@@ -1,13 +1,13 @@
 #include "cli/output.h"
 
 #include "base/clock.h"
-#include "base/util.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* The largest single element is a meta of 1 MiB, each byte of which may take six in JSON. */
 #define BUFFER_MAX (16 * 1024 * 1024)
@@ -140,20 +140,4 @@ int output_end(struct output *out, struct cairn_error *err)
     if (out->rc && err)
         *err = out->err;
     return out->rc;
-}
-
-void output_json_bytes(struct output *out, const char *name, const void *text, size_t len)
-{
-    jsonw_strn(&out->json, name, text, len);
-    if (util_is_utf8(text, len) || settle(out))
-        return;
-    CLEANUP_FREE char *hex = malloc(2 * len + 1);
-    char member[32];
-    snprintf(member, sizeof(member), "%s_hex", name);
-    if (!hex) {
-        out->rc = error_oom(&out->err, "standard output");
-        return;
-    }
-    util_hex(text, len, hex);
-    jsonw_str(&out->json, member, hex);
 }

@@ -36,7 +36,4 @@ void output_json_end(struct output *out);
 /* Write what is left. Returns the sticky class, and passes its error on. */
 CAIRN_MUST_CHECK int output_end(struct output *out, struct cairn_error *err);
 
-/* A member "name" with text that may be any bytes; where they are no UTF-8, "name_hex" as well. */
-void output_json_bytes(struct output *out, const char *name, const void *text, size_t len);
-
 #endif

@@ -27,7 +27,7 @@ static void json_meta(struct output *out, const struct cairn_record_info *info)
     if (jval_is_json(info->meta, info->meta_len))
         jsonw_raw(&out->json, "meta_json", info->meta, info->meta_len);
     else
-        output_json_bytes(out, "meta", info->meta, info->meta_len);
+        jsonw_bytes(&out->json, "meta", info->meta, info->meta_len);
 }
 
 static void print_json(struct output *out, const struct shown *shown,
@@ -42,7 +42,7 @@ static void print_json(struct output *out, const struct shown *shown,
         struct cairn_file file;
         shown_file(shown, i, &file);
         jsonw_object(w, NULL);
-        output_json_bytes(out, "path", file.path, strlen(file.path));
+        jsonw_bytes(&out->json, "path", file.path, strlen(file.path));
         jsonw_u64(w, "size", file.size);
         jsonw_u64(w, "data_bytes", file.data_bytes);
         jsonw_object_end(w);

@@ -37,13 +37,13 @@ int about_info(struct request *r, struct response *out, struct cairn_error *err)
     jsonw_time(&w, "started", service_started_ns(s));
     jsonw_bool(&w, "stopping", service_is_stopping(s));
     jsonw_object(&w, "store");
-    response_json_bytes(&w, "name", service_store_name(s), strlen(service_store_name(s)));
+    jsonw_bytes(&w, "name", service_store_name(s), strlen(service_store_name(s)));
     jsonw_str(&w, "id", info.store_id);
     jsonw_u64(&w, "format", info.format);
     jsonw_u64(&w, "chunk_size", info.chunk_size);
     jsonw_str(&w, "compression", info.compression == CAIRN_COMPRESSION_NONE ? "none" : "zstd");
     jsonw_object_end(&w);
-    response_json_bytes(&w, "state", service_state(s), strlen(service_state(s)));
+    jsonw_bytes(&w, "state", service_state(s), strlen(service_state(s)));
     jsonw_object_end(&w);
     return jsonw_end(&w);
 }

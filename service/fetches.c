@@ -176,8 +176,8 @@ static int answer_fetch(struct response *out, const struct cairn_fetch_shared_re
     jsonw_object(&w, NULL);
     jsonw_str(&w, "id", id);
     jsonw_str(&w, "gen", res->gen);
-    response_json_bytes(&w, "path", res->path, strlen(res->path));
-    response_json_bytes(&w, "meta", res->meta, res->meta_len);
+    jsonw_bytes(&w, "path", res->path, strlen(res->path));
+    jsonw_bytes(&w, "meta", res->meta, res->meta_len);
     if (res->digest[0])
         jsonw_str(&w, "digest", res->digest);
     jsonw_str(&w, "lease", res->lease);
@@ -270,7 +270,7 @@ static void lease_json(struct jsonw *w, const struct cairn_lease *l)
     jsonw_str(w, "lease", l->lease);
     jsonw_str(w, "id", l->id);
     jsonw_str(w, "gen", l->gen);
-    response_json_bytes(w, "path", l->path, strlen(l->path));
+    jsonw_bytes(w, "path", l->path, strlen(l->path));
     jsonw_real(w, "lease_seconds", l->seconds_left);
     jsonw_time(w, "expires", expiry(l->seconds_left));
     jsonw_object_end(w);

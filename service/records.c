@@ -73,7 +73,7 @@ static void json_meta(struct jsonw *w, const struct cairn_record_info *info)
 {
     if (jval_is_json(info->meta, info->meta_len))
         jsonw_raw(w, "meta_json", info->meta, info->meta_len);
-    response_json_bytes(w, "meta", info->meta, info->meta_len);
+    jsonw_bytes(w, "meta", info->meta, info->meta_len);
 }
 
 static void json_files(struct jsonw *w, const struct cairn_record *record, uint64_t n)
@@ -83,7 +83,7 @@ static void json_files(struct jsonw *w, const struct cairn_record *record, uint6
         struct cairn_file file;
         cairn_record_file(record, i, &file);
         jsonw_object(w, NULL);
-        response_json_bytes(w, "path", file.path, strlen(file.path));
+        jsonw_bytes(w, "path", file.path, strlen(file.path));
         jsonw_u64(w, "size", file.size);
         jsonw_u64(w, "data_bytes", file.data_bytes);
         jsonw_object_end(w);

@@ -22,33 +22,6 @@ int response_header(struct response *out, struct cairn_error *err, const char *n
     return buf_addf(&out->headers, err, "%s: %s\r\n", name, value);
 }
 
-/* What is no text is told in hex; beside it, what can be shown of it: a NUL, which many readers of
- * JSON refuse, becomes U+FFFD like any other odd byte. */
-static void json_odd_bytes(struct jsonw *w, const char *name, const uint8_t *data, size_t len)
-{
-    char key[64];
-    snprintf(key, sizeof(key), "%s_hex", name);
-    CLEANUP_FREE char *text = malloc(2 * len + 1);
-    if (!text) {
-        if (!w->rc)
-            w->rc = error_oom(w->err, "answer");
-        return;
-    }
-    for (size_t i = 0; i < len; i++)
-        text[i] = (char)(data[i] ? data[i] : 0xff);
-    jsonw_strn(w, name, text, len);
-    util_hex(data, len, text);
-    jsonw_str(w, key, text);
-}
-
-void response_json_bytes(struct jsonw *w, const char *name, const void *text, size_t len)
-{
-    if (util_is_utf8(text, len))
-        jsonw_strn(w, name, text, len);
-    else
-        json_odd_bytes(w, name, text, len);
-}
-
 void request_shorten(struct request *r, double seconds)
 {
     struct cairn_op op;

@@ -83,8 +83,6 @@ CAIRN_MUST_CHECK int response_header(struct response *out, struct cairn_error *e
                                      const char *name, const char *fmt, ...) CAIRN_PRINTF(4, 5);
 /* A JSON writer into out->body. */
 #define RESPONSE_JSON(out, err) JSONW_INIT(&(out)->body, (err))
-/* A member "name" with text that may be any bytes: where they are no UTF-8, "name_hex" as well. */
-void response_json_bytes(struct jsonw *w, const char *name, const void *text, size_t len);
 
 /* The members of a JSON body, or the parameters of a query. */
 enum field_type {

@@ -72,7 +72,6 @@ START_TEST(test_jsonw__escapes)
 {
     expect_string("a\"b\\c/", 6, "\"a\\\"b\\\\c/\"");
     expect_string("\n\r\t\b\f\x1f\x7f", 7, "\"\\u000a\\u000d\\u0009\\u0008\\u000c\\u001f\\u007f\"");
-    expect_string("a\0b", 3, "\"a\\u0000b\"");
     expect_string("", 0, "\"\"");
     expect_string("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", 14,
                   "\"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
@@ -83,6 +82,7 @@ START_TEST(test_jsonw__bytes_that_are_no_utf8_are_replaced)
 {
 #define R "\xef\xbf\xbd"
     expect_string("a\xff", 2, "\"a" R "\"");
+    expect_string("a\0b", 3, "\"a" R "b\"");
     expect_string("\xc3", 1, "\"" R "\"");
     expect_string("\xe2\x82x", 3, "\"" R R "x\"");
     expect_string("\xc0\xaf", 2, "\"" R R "\"");
@@ -117,9 +117,7 @@ START_TEST(test_jsonw__a_reader_takes_any_bytes)
         testing_fill(text, len, testing_random(&seed));
         for (size_t i = 0; i < len; i++) {
             if (round % 2)
-                text[i] &= 0x7f;
-            if (!text[i])
-                text[i] = '"'; /* NUL is what the reader refuses */
+                text[i] = text[i] % 0x7f + 1;
         }
         jsonw_strn(&w, NULL, text, len);
         ck_ok(jsonw_end(&w));
@@ -131,6 +129,29 @@ START_TEST(test_jsonw__a_reader_takes_any_bytes)
             ck_assert(memcmp(jval_str(v), text, len) == 0);
         }
     }
+}
+END_TEST
+
+static void expect_bytes(const void *data, size_t len, const char *want)
+{
+    struct cairn_error err;
+    struct buf b CLEANUP_BUF = BUF_INIT(4096);
+    struct jsonw w = JSONW_INIT(&b, &err);
+    jsonw_object(&w, NULL);
+    jsonw_bytes(&w, "b", data, len);
+    jsonw_object_end(&w);
+    expect(&w, want);
+}
+
+START_TEST(test_jsonw__bytes_that_are_no_text_come_in_hex_as_well)
+{
+#define A32   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define HEX16 "61616161616161616161616161616161"
+    expect_bytes("", 0, "{\"b\":\"\"}");
+    expect_bytes("\xc3\xa9", 2, "{\"b\":\"\xc3\xa9\"}");
+    expect_bytes("a\0", 2, "{\"b\":\"a" R "\",\"b_hex\":\"6100\"}");
+    expect_bytes("\xff\x1b", 2, "{\"b\":\"" R "\\u001b\",\"b_hex\":\"ff1b\"}");
+    expect_bytes(A32 "\xff", 33, "{\"b\":\"" A32 R "\",\"b_hex\":\"" HEX16 HEX16 "ff\"}");
 }
 END_TEST
 
@@ -152,4 +173,6 @@ END_TEST
 
 TESTING_MAIN(jsonw, test_jsonw__structure_and_commas, test_jsonw__numbers, test_jsonw__escapes,
              test_jsonw__bytes_that_are_no_utf8_are_replaced, test_jsonw__names_are_escaped_too,
-             test_jsonw__a_reader_takes_any_bytes, test_jsonw__the_first_failure_stays)
+             test_jsonw__a_reader_takes_any_bytes,
+             test_jsonw__bytes_that_are_no_text_come_in_hex_as_well,
+             test_jsonw__the_first_failure_stays)
