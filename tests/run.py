@@ -9,14 +9,19 @@ the last line "N passed, N failed[, N skipped]"; a program that prints neither i
 program that dies, fails without a failed case, runs out of time or runs no case at all is one
 failure more. Passing programs get one line, failing ones their whole log. With --totals the counts
 are appended to a file as "passed failed skipped".
+
+Most programs wait for most of their time. So --jobs of them and one more run at once, and up to six
+times --jobs while the machine has processors to spare; the long ones first, by costs.txt, which
+--measure writes anew. Those that ask for the machine to themselves (is_parallel: false) follow one
+by one.
 """
 
 import argparse
-import concurrent.futures
 import fnmatch
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -26,14 +31,17 @@ import time
 CHECK_LINE = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)\s*$", re.M)
 PLAIN_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
 SKIPPED_EXIT = 77
+COSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "costs.txt")
 printing = threading.Lock()
 sessions = set()  # of the programs that run now; guarded by printing
+done = []  # (seconds, CPU seconds, name) of those that have ended; guarded by printing
 
 
 class Program:
     def __init__(self, name, cmd, env=None, cwd=None, timeout=300, parallel=True):
         self.name, self.cmd, self.env, self.cwd = name, cmd, env or {}, cwd
         self.timeout, self.parallel = timeout, parallel
+        self.counts = (0, 1, 0)  # of its cases, once it ended
 
 
 def programs_of_build(build, scale):
@@ -107,6 +115,17 @@ def count(output, code, late):
     return passed, failed, skipped, remark
 
 
+def ended(pid, seconds):
+    """Wait that long for the end of a child, which stays a zombie."""
+    fd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(fd)
+
+
 def run(program, logs, deadline):
     env = dict(os.environ, **program.env)
     path = os.path.join(logs, program.name.replace("/", "-") + ".log")
@@ -121,17 +140,16 @@ def run(program, logs, deadline):
         except OSError as e:
             log.write(f"{program.cmd[0]}: {e}\n".encode())
             child = None
-    code, left = 127, 0
+    code, left, cpu = 127, 0, 0
     if child:
         with printing:
             sessions.add(child.pid)
-        try:
-            code = child.wait(max(0, min(program.timeout, deadline - start)))
-        except subprocess.TimeoutExpired:
+        if not ended(child.pid, max(0, min(program.timeout, deadline - start))):
             late = True
         left = end_session(child.pid)
-        if late:
-            code = child.wait()
+        _, status, usage = os.wait4(child.pid, 0)
+        code = child.returncode = os.waitstatus_to_exitcode(status)
+        cpu = usage.ru_utime + usage.ru_stime
         with printing:
             sessions.discard(child.pid)
     seconds = time.monotonic() - start
@@ -146,6 +164,7 @@ def run(program, logs, deadline):
         line = f"{word} {program.name:<32} {passed:5d} passed"
         line += f", {failed} failed" if failed else ""
         line += f", {skipped} skipped" if skipped else ""
+        done.append((seconds, cpu, program.name))
         print(f"{line}  {seconds:.1f} s{'  (' + remark + ')' if remark else ''}")
         if failed:
             print(f"---- log of {program.name}: {' '.join(program.cmd)}")
@@ -153,7 +172,81 @@ def run(program, logs, deadline):
             print("\n".join("  | " + text for text in output.splitlines()))
             print(f"---- end of {program.name}")
         sys.stdout.flush()
-    return passed, failed, skipped
+    program.counts = passed, failed, skipped
+
+
+class Processors:
+    """How much of them was idle, or at work that stands back (nice), of late: proc(5), stat."""
+
+    def __init__(self):
+        self.last, self.idle, self.at = self.read(), 0, time.monotonic()
+
+    @staticmethod
+    def read():
+        with open("/proc/stat", encoding="ascii") as f:
+            times = [int(t) for t in f.readline().split()[1:9]]
+        return times[1] + times[3] + times[4], sum(times)
+
+    def idle_share(self):
+        now = time.monotonic()
+        if now - self.at >= 0.4:
+            spare, total = self.read()
+            if total > self.last[1]:
+                self.idle = (spare - self.last[0]) / (total - self.last[1])
+            self.last, self.at = (spare, total), now
+        return self.idle
+
+
+def run_all(programs, jobs, logs, deadline):
+    """Run them side by side; each has its counts afterwards."""
+    ended, running, processors = threading.Condition(), [], Processors()
+
+    def one(program):
+        try:
+            run(program, logs, deadline)
+        finally:
+            with ended:
+                running.remove(program)
+                ended.notify()
+
+    def has_room():
+        return len(running) <= jobs or (
+            len(running) < 6 * jobs and processors.idle_share() > 0.3)
+
+    for program in programs:
+        with ended:
+            while not has_room():
+                ended.wait(0.2)
+            extra = len(running) > jobs
+            running.append(program)
+        threading.Thread(target=one, args=(program,)).start()
+        if extra:
+            time.sleep(0.5)  # until its load shows
+    with ended:
+        while running:
+            ended.wait()
+
+
+def read_costs():
+    """Seconds by program, of some plain build."""
+    with open(COSTS, encoding="utf-8") as f:
+        lines = [line.split() for line in f if line.strip() and not line.startswith("#")]
+    return {name: float(seconds) for seconds, name in lines}
+
+
+def write_costs(path, least=2):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("# Seconds of the long programs, for their order (run.py --measure).\n")
+        for seconds, _, name in sorted(done, reverse=True):
+            if seconds >= least:
+                f.write(f"{seconds:.0f} {name}\n")
+
+
+def print_slowest(n):
+    print(f"---- the slowest {min(n, len(done))} of {len(done)}: seconds, of them CPU")
+    for seconds, cpu, name in sorted(done, reverse=True)[:n]:
+        print(f"{seconds:8.1f} {cpu:7.1f}  {name}")
+    print(f"{sum(d[0] for d in done):8.1f} {sum(d[1] for d in done):7.1f}  all")
 
 
 def main():
@@ -162,7 +255,10 @@ def main():
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN")
     parser.add_argument("--not", action="append", default=[], metavar="PATTERN", dest="without")
     parser.add_argument("--scale", type=float, default=1, help="of the programs' time limits")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processors to use")
+    parser.add_argument("--durations", type=int, nargs="?", const=20, default=0, metavar="N",
+                        help="print the slowest N (20)")
+    parser.add_argument("--measure", metavar="FILE", help="write what they took, as costs.txt")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--name")
     parser.add_argument("--timeout", type=float, default=600)
@@ -198,14 +294,17 @@ def main():
     signal.signal(signal.SIGTERM, interrupted)
     deadline = time.monotonic() + args.within
 
-    # The ones with the longest limits first, so that none is left to run alone at the end; those
-    # that ask for the machine to themselves follow one by one.
-    programs.sort(key=lambda p: -p.timeout)
-    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        counts = list(pool.map(lambda p: run(p, logs, deadline),
-                               [p for p in programs if p.parallel]))
-    counts += [run(p, logs, deadline) for p in programs if not p.parallel]
-    totals = [sum(c[i] for c in counts) for i in range(3)]
+    costs = read_costs()
+    programs.sort(key=lambda p: -costs.get(p.name, 0))
+    run_all([p for p in programs if p.parallel], max(1, args.jobs), logs, deadline)
+    for p in programs:
+        if not p.parallel:
+            run(p, logs, deadline)
+    totals = [sum(p.counts[i] for p in programs) for i in range(3)]
+    if args.measure:
+        write_costs(args.measure)
+    if args.durations:
+        print_slowest(args.durations)
     if args.totals:
         with open(args.totals, "a") as f:
             f.write("{} {} {}\n".format(*totals))

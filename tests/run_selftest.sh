@@ -43,5 +43,46 @@ expect '2 1 0' 1 'echo "2 passed, 0 failed"; sleep 100' --within 0.5
 expect '2 1 0' 1 'sleep 100 & echo "2 passed, 0 failed"'
 expect '1 0 0' 0 'echo "  7 passed, 7 failed"'
 
+# A build's programs run side by side, but those that want to be alone: each leaves its name while it
+# runs. The one with a cost, which is the last that the build names, is among the first.
+mkdir "$tmp/project" "$tmp/here"
+cat >"$tmp/project/work.sh" <<'END'
+#!/bin/sh
+touch "$2/$1"
+echo "$1" >>"$2.order"
+sleep 0.3
+n=$(ls "$2" | wc -l)
+rm "$2/$1"
+case $1 in
+alone*) [ "$n" = 1 ] ;;
+bad) echo '2 passed, 1 failed'; exit 1 ;;
+esac
+END
+{
+    echo "project('p')"
+    for name in a b c alone1 d bad alone2 model; do
+        case $name in alone*) parallel=false ;; *) parallel=true ;; esac
+        echo "test('$name', find_program('work.sh'), args: ['$name', '$tmp/here']," \
+            "is_parallel: $parallel, suite: 'model')"
+    done
+} >"$tmp/project/meson.build"
+chmod +x "$tmp/project/work.sh"
+meson setup "$tmp/build" "$tmp/project" >"$tmp/out" 2>&1 || cat "$tmp/out"
+rm -f "$tmp/totals"
+"$here/run.py" --build "$tmp/build" --jobs 2 --durations --totals "$tmp/totals" \
+    --measure "$tmp/costs" >"$tmp/out" 2>&1
+rc=$?
+told=$(grep -c '^ok   \|^FAIL ' "$tmp/out")
+if [ "$(cat "$tmp/totals") exit $rc, $told told" = '9 1 0 exit 1, 8 told' ] &&
+    head -3 "$tmp/here.order" | grep -q model &&
+    [ "$(tail -2 "$tmp/here.order" | tr '\n' ' ')" = 'alone1 alone2 ' ] &&
+    grep -q '^---- the slowest 8 of 8' "$tmp/out" && [ -s "$tmp/costs" ]; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    echo "FAIL a build's programs: $(cat "$tmp/totals") exit $rc, $told told"
+    cat "$tmp/here.order" "$tmp/out"
+fi
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

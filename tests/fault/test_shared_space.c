@@ -92,7 +92,8 @@ START_TEST(test_shared_space__what_nobody_leases_makes_room)
     struct cairn_fetch_shared_result a, b;
     struct stat st;
     start();
-    /* Whether the fetch or the budget's thread is the quicker to remove differs from time to time. */
+    /* Whether the fetch or the budget's thread is the quicker to remove differs from time to time.
+     */
     for (unsigned i = 0; i < 8; i++) {
         ck_ok(fetch(CK_A, &a));
         ck_ok(cairn_lease_release(k.s, a.lease, &err));

@@ -155,7 +155,18 @@ make_bucket() { # ENDPOINT
         -u "$access:$secret" -H "x-amz-content-sha256: $empty" "$1/$bucket"
 }
 
+# One at a time: until it listens, nobody sees that a port is taken.
 up() {
+    local turn rc
+    exec {turn}<"$0"
+    flock "$turn"
+    start_all
+    rc=$?
+    exec {turn}<&-
+    return $rc
+}
+
+start_all() {
     local port fsid osd out
     [ ! -e "$dir" ] || down
     mkdir -p "$dir"/{mon,osd,log,run} || die "cannot make $dir"

@@ -6,16 +6,28 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 root=${1:-$here/../..}
 passed=0
 failed=0
-for lint in format includes headers size markers shell links; do
-    if out=$(bash "$here/$lint.sh" "$root" 2>&1); then
+lints=(format includes headers size markers shell links)
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/cairn-lints-XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+# Side by side, and told in order.
+for lint in "${lints[@]}"; do
+    {
+        bash "$here/$lint.sh" "$root" >"$tmp/$lint" 2>&1
+        echo $? >"$tmp/$lint.rc"
+    } &
+done
+bash "$here/selftest.sh" >"$tmp/selftest" 2>&1
+wait
+for lint in "${lints[@]}"; do
+    if [ "$(cat "$tmp/$lint.rc")" = 0 ]; then
         echo "ok   $lint"
         passed=$((passed + 1))
     else
-        printf 'FAIL %s\n%s\n' "$lint" "$out"
+        printf 'FAIL %s\n%s\n' "$lint" "$(cat "$tmp/$lint")"
         failed=$((failed + 1))
     fi
 done
-out=$(bash "$here/selftest.sh" 2>&1)
+out=$(cat "$tmp/selftest")
 summary=$(tail -n 1 <<<"$out")
 if [[ $summary =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     passed=$((passed + BASH_REMATCH[1]))
