@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "tests/lib/backend_wrap.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,9 +19,7 @@ struct stamp {
 };
 
 struct clock_backend {
-    struct backend base;
-    struct backend_ops ops;
-    struct backend *inner;
+    struct wrap wrap;
     pthread_mutex_t lock; /* guards all below */
     int64_t now;
     struct stamp *stamps;
@@ -30,11 +29,6 @@ struct clock_backend {
 static struct clock_backend *clock_of(struct backend *b)
 {
     return (struct clock_backend *)b;
-}
-
-static struct backend *inner_of(struct backend *b)
-{
-    return clock_of(b)->inner;
 }
 
 static struct stamp *find_locked(struct clock_backend *c, const char *key)
@@ -111,22 +105,15 @@ static int restamp(struct backend *b, const char *key, struct backend_stat *st,
 static int clock_get(struct backend *b, const struct cairn_op *op, const char *key, size_t max,
                      struct buf *out, struct backend_stat *stat, struct cairn_error *err)
 {
-    struct backend *in = inner_of(b);
+    struct backend *in = wrap_inner(b);
     int rc = in->ops->get(in, op, key, max, out, stat, err);
     return rc || !stat ? rc : restamp(b, key, stat, err);
-}
-
-static int clock_read(struct backend *b, const struct cairn_op *op, const char *key, uint64_t off,
-                      void *dst, size_t len, struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    return in->ops->read(in, op, key, off, dst, len, err);
 }
 
 static int clock_stat(struct backend *b, const struct cairn_op *op, const char *key,
                       struct backend_stat *out, struct cairn_error *err)
 {
-    struct backend *in = inner_of(b);
+    struct backend *in = wrap_inner(b);
     int rc = in->ops->stat(in, op, key, out, err);
     return rc ? rc : restamp(b, key, out, err);
 }
@@ -134,7 +121,7 @@ static int clock_stat(struct backend *b, const struct cairn_op *op, const char *
 static int clock_put(struct backend *b, const struct cairn_op *op, const char *key,
                      const void *data, size_t len, struct cairn_error *err)
 {
-    struct backend *in = inner_of(b);
+    struct backend *in = wrap_inner(b);
     int64_t before = clock_realtime();
     return written(b, key, before, in->ops->put(in, op, key, data, len, err), err);
 }
@@ -142,7 +129,7 @@ static int clock_put(struct backend *b, const struct cairn_op *op, const char *k
 static int clock_remove(struct backend *b, const struct cairn_op *op, const char *const *keys,
                         size_t n, bool *failed, struct cairn_error *err)
 {
-    struct backend *in = inner_of(b);
+    struct backend *in = wrap_inner(b);
     CLEANUP_FREE bool *own = calloc(n + 1, sizeof(*own));
     if (!own)
         return error_oom(err, "remove");
@@ -155,99 +142,27 @@ static int clock_remove(struct backend *b, const struct cairn_op *op, const char
     return rc;
 }
 
-struct clock_iter {
-    struct backend_iter base;
-    struct backend *backend;
-    struct backend_iter *inner; /* owned */
-};
-
-static int clock_list(struct backend *b, const struct cairn_op *op, const char *prefix,
-                      const char *after, struct backend_iter **out, struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    struct clock_iter *it = calloc(1, sizeof(*it));
-    if (!it)
-        return error_oom(err, "list");
-    int rc = in->ops->list(in, op, prefix, after, &it->inner, err);
-    if (rc) {
-        free(it);
-        return rc;
-    }
-    it->base.ops = b->ops;
-    it->backend = b;
-    *out = &it->base;
-    return CAIRN_OK;
-}
-
 static int clock_iter_next(struct backend_iter *base, const struct cairn_op *op,
                            struct backend_entry *out, struct cairn_error *err)
 {
-    struct clock_iter *it = (struct clock_iter *)base;
-    int rc = it->inner->ops->iter_next(it->inner, op, out, err);
-    return rc || !out->key ? rc : restamp(it->backend, out->key, &out->stat, err);
-}
-
-static void clock_iter_free(struct backend_iter *base)
-{
-    struct clock_iter *it = (struct clock_iter *)base;
-    it->inner->ops->iter_free(it->inner);
-    free(it);
-}
-
-struct clock_upload {
-    struct backend_upload base;   /* the fd is the inner one's */
-    struct backend_upload *inner; /* owned */
-};
-
-static int clock_upload_new(struct backend *b, const struct cairn_op *op,
-                            struct backend_upload **out, struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    struct clock_upload *up = calloc(1, sizeof(*up));
-    if (!up)
-        return error_oom(err, "upload");
-    int rc = in->ops->upload_new(in, op, &up->inner, err);
-    if (rc) {
-        free(up);
-        return rc;
-    }
-    up->base = *up->inner;
-    up->base.backend = b;
-    *out = &up->base;
-    return CAIRN_OK;
+    int rc = wrap_iter_next(base, op, out, err);
+    struct backend *b = ((struct wrap_iter *)base)->backend;
+    return rc || !out->key ? rc : restamp(b, out->key, &out->stat, err);
 }
 
 static int clock_upload_commit(struct backend_upload *base, const struct cairn_op *op,
                                const char *key, uint64_t size, struct cairn_error *err)
 {
-    struct clock_upload *up = (struct clock_upload *)base;
-    struct backend *b = base->backend, *in = inner_of(b);
+    struct backend *b = base->backend;
     int64_t before = clock_realtime();
-    int rc = in->ops->upload_commit(up->inner, op, key, size, err);
-    free(up);
-    return written(b, key, before, rc, err);
-}
-
-static void clock_upload_abort(struct backend_upload *base)
-{
-    struct clock_upload *up = (struct clock_upload *)base;
-    struct backend *in = inner_of(base->backend);
-    in->ops->upload_abort(up->inner);
-    free(up);
-}
-
-static int clock_stage(struct backend *b, const struct cairn_op *op, const char *id,
-                       const char *gen, const void *meta, size_t len, struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    return in->ops->stage(in, op, id, gen, meta, len, err);
+    return written(b, key, before, wrap_upload_commit(base, op, key, size, err), err);
 }
 
 static int clock_commit(struct backend *b, const struct cairn_op *op, const char *id,
                         const char *gen, const void *meta, size_t len, enum backend_once once,
                         struct cairn_error *err)
 {
-    struct backend *in = inner_of(b);
+    struct backend *in = wrap_inner(b);
     char key[KEY_MAX];
     layout_meta(id, key);
     int64_t before = clock_realtime();
@@ -255,35 +170,10 @@ static int clock_commit(struct backend *b, const struct cairn_op *op, const char
     return written(b, key, before, rc, err);
 }
 
-static void clock_unstage(struct backend *b, const char *id, const char *gen)
-{
-    struct backend *in = inner_of(b);
-    in->ops->unstage(in, id, gen);
-}
-
-static int clock_lock(struct backend *b, const struct cairn_op *op, const char *id, int *lock,
-                      struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    return in->ops->lock(in, op, id, lock, err);
-}
-
-static void clock_unlock(struct backend *b, const char *id, int lock)
-{
-    struct backend *in = inner_of(b);
-    in->ops->unlock(in, id, lock);
-}
-
-static int clock_space(struct backend *b, uint64_t *avail, uint64_t *total, struct cairn_error *err)
-{
-    struct backend *in = inner_of(b);
-    return in->ops->space(in, avail, total, err);
-}
-
 static void clock_free(struct backend *b)
 {
     struct clock_backend *c = clock_of(b);
-    backend_free(c->inner);
+    backend_free(c->wrap.inner);
     for (size_t i = 0; i < c->n; i++)
         free(c->stamps[i].key);
     free(c->stamps);
@@ -291,39 +181,23 @@ static void clock_free(struct backend *b)
     free(c);
 }
 
-static const struct backend_ops clock_ops = {
-    .free = clock_free,
-    .get = clock_get,
-    .read = clock_read,
-    .stat = clock_stat,
-    .put = clock_put,
-    .remove = clock_remove,
-    .list = clock_list,
-    .iter_next = clock_iter_next,
-    .iter_free = clock_iter_free,
-    .upload_new = clock_upload_new,
-    .upload_commit = clock_upload_commit,
-    .upload_abort = clock_upload_abort,
-    .stage = clock_stage,
-    .commit = clock_commit,
-    .unstage = clock_unstage,
-    .lock = clock_lock,
-    .unlock = clock_unlock,
-    .space = clock_space,
-};
-
 int backend_clock_new(struct backend *inner, struct backend **out, struct cairn_error *err)
 {
     struct clock_backend *c = calloc(1, sizeof(*c));
     if (!c)
         return error_oom(err, "clock backend");
-    c->ops = clock_ops;
-    c->ops.kind = inner->ops->kind;
-    c->base.ops = &c->ops;
-    c->inner = inner;
+    wrap_init(&c->wrap, inner);
+    c->wrap.ops.free = clock_free;
+    c->wrap.ops.get = clock_get;
+    c->wrap.ops.stat = clock_stat;
+    c->wrap.ops.put = clock_put;
+    c->wrap.ops.remove = clock_remove;
+    c->wrap.ops.iter_next = clock_iter_next;
+    c->wrap.ops.upload_commit = clock_upload_commit;
+    c->wrap.ops.commit = clock_commit;
     c->now = CLOCK_START;
     pthread_mutex_init(&c->lock, NULL);
-    *out = &c->base;
+    *out = &c->wrap.base;
     return CAIRN_OK;
 }
 
@@ -340,7 +214,7 @@ int backend_clock_damage(struct backend *b, const char *key, uint64_t off, uint8
 {
     struct clock_backend *c = clock_of(b);
     CLEANUP_BUF struct buf data = BUF_INIT((size_t)64 << 20);
-    int rc = c->inner->ops->get(c->inner, NULL, key, (size_t)64 << 20, &data, NULL, err);
+    int rc = c->wrap.inner->ops->get(c->wrap.inner, NULL, key, (size_t)64 << 20, &data, NULL, err);
     if (!rc && off >= data.len)
         rc = error_set(err, CAIRN_INVALID, EINVAL, "%s has no byte %llu", key,
                        (unsigned long long)off);

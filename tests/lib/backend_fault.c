@@ -1,6 +1,7 @@
 #include "tests/lib/backend_fault.h"
 
 #include "base/util.h"
+#include "tests/lib/backend_wrap.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,9 +17,7 @@ struct live_plan {
 };
 
 struct fault_backend {
-    struct backend base;
-    struct backend_ops ops;
-    struct backend *inner;
+    struct wrap wrap;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t delay; /* nobody signals it: only ops end a delay */
     struct live_plan plans[PLANS_MAX];
@@ -169,7 +168,7 @@ static int fault_get(struct backend *b, const struct cairn_op *op, const char *k
     struct verdict v = judge(b, op, FAULT_GET, key, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     size_t before = out->len;
     int rc = in->ops->get(in, op, key, max, out, stat, err);
     if (!rc && v.flip)
@@ -187,7 +186,7 @@ static int fault_read(struct backend *b, const struct cairn_op *op, const char *
         return v.rc;
     if (v.cut)
         return error_set(err, CAIRN_CORRUPT, 0, "read %s: short by plan", key);
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     int rc = in->ops->read(in, op, key, off, dst, len, err);
     if (!rc && v.flip)
         flip_bit(dst, len, v.plan.keep);
@@ -200,7 +199,7 @@ static int fault_stat(struct backend *b, const struct cairn_op *op, const char *
     struct verdict v = judge(b, op, FAULT_STAT, key, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     return finish(&v, in->ops->stat(in, op, key, out, err), FAULT_STAT, key, err);
 }
 
@@ -210,7 +209,7 @@ static int fault_put(struct backend *b, const struct cairn_op *op, const char *k
     struct verdict v = judge(b, op, FAULT_PUT, key, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     size_t n = v.tear ? (size_t)kept(&v.plan, len) : len;
     return finish(&v, in->ops->put(in, op, key, data, n, err), FAULT_PUT, key, err);
 }
@@ -219,11 +218,12 @@ static int fault_remove(struct backend *b, const struct cairn_op *op, const char
                         size_t n, bool *failed, struct cairn_error *err)
 {
     struct fault_backend *f = fault_of(b);
+    struct backend *in = wrap_inner(b);
     struct fault_plan p = {0};
     if (!is_due(f, FAULT_REMOVE, keys, n, &p))
-        return f->inner->ops->remove(f->inner, op, keys, n, failed, err);
+        return in->ops->remove(in, op, keys, n, failed, err);
     size_t done = p.kind == FAULT_LOST ? n : p.kind == FAULT_TEAR ? (size_t)kept(&p, n) : 0;
-    int rc = done ? f->inner->ops->remove(f->inner, op, keys, done, failed, err) : CAIRN_OK;
+    int rc = done ? in->ops->remove(in, op, keys, done, failed, err) : CAIRN_OK;
     /* Whoever hears no answer knows of no key that it is gone. */
     for (size_t i = p.kind == FAULT_LOST ? 0 : done; failed && i < n; i++)
         failed[i] = true;
@@ -237,56 +237,29 @@ static int fault_remove(struct backend *b, const struct cairn_op *op, const char
     return rc;
 }
 
-struct fault_iter {
-    struct backend_iter base;
-    struct backend *backend;
-    struct backend_iter *inner; /* owned */
-};
-
 static int fault_list(struct backend *b, const struct cairn_op *op, const char *prefix,
                       const char *after, struct backend_iter **out, struct cairn_error *err)
 {
     struct verdict v = judge(b, op, FAULT_LIST, prefix, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
-    struct fault_iter *it = calloc(1, sizeof(*it));
-    if (!it)
-        return error_oom(err, "list");
-    *it = (struct fault_iter){.base.ops = b->ops, .backend = b};
-    int rc = in->ops->list(in, op, prefix, after, &it->inner, err);
-    if (!rc && v.lost)
-        it->inner->ops->iter_free(it->inner);
-    rc = finish(&v, rc, FAULT_LIST, prefix, err);
-    if (rc)
-        free(it);
-    else
-        *out = &it->base;
-    return rc;
+    int rc = wrap_list(b, op, prefix, after, out, err);
+    if (!rc && v.lost) {
+        backend_iter_freep(out);
+        *out = NULL;
+    }
+    return finish(&v, rc, FAULT_LIST, prefix, err);
 }
 
 static int fault_iter_next(struct backend_iter *base, const struct cairn_op *op,
                            struct backend_entry *out, struct cairn_error *err)
 {
-    struct fault_iter *it = (struct fault_iter *)base;
     *out = (struct backend_entry){.key = NULL};
-    struct verdict v = judge(it->backend, op, FAULT_ITER_NEXT, NULL, err);
+    struct verdict v = judge(((struct wrap_iter *)base)->backend, op, FAULT_ITER_NEXT, NULL, err);
     if (v.answered || v.lost)
         return v.answered ? v.rc : planned(&v.plan, FAULT_ITER_NEXT, NULL, err);
-    return it->inner->ops->iter_next(it->inner, op, out, err);
+    return wrap_iter_next(base, op, out, err);
 }
-
-static void fault_iter_free(struct backend_iter *base)
-{
-    struct fault_iter *it = (struct fault_iter *)base;
-    it->inner->ops->iter_free(it->inner);
-    free(it);
-}
-
-struct fault_upload {
-    struct backend_upload base;   /* the fd is the inner one's */
-    struct backend_upload *inner; /* owned */
-};
 
 static int fault_upload_new(struct backend *b, const struct cairn_op *op,
                             struct backend_upload **out, struct cairn_error *err)
@@ -294,43 +267,19 @@ static int fault_upload_new(struct backend *b, const struct cairn_op *op,
     struct verdict v = judge(b, op, FAULT_UPLOAD_NEW, NULL, err);
     if (v.answered || v.lost)
         return v.answered ? v.rc : planned(&v.plan, FAULT_UPLOAD_NEW, NULL, err);
-    struct backend *in = fault_of(b)->inner;
-    struct fault_upload *up = calloc(1, sizeof(*up));
-    if (!up)
-        return error_oom(err, "upload");
-    int rc = in->ops->upload_new(in, op, &up->inner, err);
-    if (rc) {
-        free(up);
-        return rc;
-    }
-    up->base = *up->inner;
-    up->base.backend = b;
-    *out = &up->base;
-    return CAIRN_OK;
-}
-
-static void fault_upload_abort(struct backend_upload *base)
-{
-    struct fault_upload *up = (struct fault_upload *)base;
-    struct backend *in = fault_of(base->backend)->inner;
-    in->ops->upload_abort(up->inner);
-    free(up);
+    return wrap_upload_new(b, op, out, err);
 }
 
 static int fault_upload_commit(struct backend_upload *base, const struct cairn_op *op,
                                const char *key, uint64_t size, struct cairn_error *err)
 {
-    struct fault_upload *up = (struct fault_upload *)base;
-    struct backend *in = fault_of(base->backend)->inner;
     struct verdict v = judge(base->backend, op, FAULT_UPLOAD_COMMIT, key, err);
     if (v.answered) {
-        fault_upload_abort(base);
+        base->backend->ops->upload_abort(base);
         return v.rc;
     }
     uint64_t n = v.tear ? kept(&v.plan, size) : size;
-    int rc = in->ops->upload_commit(up->inner, op, key, n, err);
-    free(up);
-    return finish(&v, rc, FAULT_UPLOAD_COMMIT, key, err);
+    return finish(&v, wrap_upload_commit(base, op, key, n, err), FAULT_UPLOAD_COMMIT, key, err);
 }
 
 static int fault_stage(struct backend *b, const struct cairn_op *op, const char *id,
@@ -339,7 +288,7 @@ static int fault_stage(struct backend *b, const struct cairn_op *op, const char 
     struct verdict v = judge(b, op, FAULT_STAGE, id, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     size_t n = v.tear ? (size_t)kept(&v.plan, len) : len;
     return finish(&v, in->ops->stage(in, op, id, gen, meta, n, err), FAULT_STAGE, id, err);
 }
@@ -351,15 +300,9 @@ static int fault_commit(struct backend *b, const struct cairn_op *op, const char
     struct verdict v = judge(b, op, FAULT_COMMIT, id, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     int rc = in->ops->commit(in, op, id, gen, meta, len, once, err);
     return finish(&v, rc, FAULT_COMMIT, id, err);
-}
-
-static void fault_unstage(struct backend *b, const char *id, const char *gen)
-{
-    struct backend *in = fault_of(b)->inner;
-    in->ops->unstage(in, id, gen);
 }
 
 static int fault_lock(struct backend *b, const struct cairn_op *op, const char *id, int *lock,
@@ -368,14 +311,8 @@ static int fault_lock(struct backend *b, const struct cairn_op *op, const char *
     struct verdict v = judge(b, op, FAULT_LOCK, id, err);
     if (v.answered || v.lost)
         return v.answered ? v.rc : planned(&v.plan, FAULT_LOCK, id, err);
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     return in->ops->lock(in, op, id, lock, err);
-}
-
-static void fault_unlock(struct backend *b, const char *id, int lock)
-{
-    struct backend *in = fault_of(b)->inner;
-    in->ops->unlock(in, id, lock);
 }
 
 static int fault_open_fd(struct backend *b, const struct cairn_op *op, const char *key, int *fd,
@@ -384,7 +321,7 @@ static int fault_open_fd(struct backend *b, const struct cairn_op *op, const cha
     struct verdict v = judge(b, op, FAULT_OPEN_FD, key, err);
     if (v.answered || v.lost)
         return v.answered ? v.rc : planned(&v.plan, FAULT_OPEN_FD, key, err);
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     return in->ops->open_fd(in, op, key, fd, err);
 }
 
@@ -393,55 +330,45 @@ static int fault_space(struct backend *b, uint64_t *avail, uint64_t *total, stru
     struct verdict v = judge(b, NULL, FAULT_SPACE, NULL, err);
     if (v.answered)
         return v.rc;
-    struct backend *in = fault_of(b)->inner;
+    struct backend *in = wrap_inner(b);
     return finish(&v, in->ops->space(in, avail, total, err), FAULT_SPACE, NULL, err);
 }
 
 static void fault_free(struct backend *b)
 {
     struct fault_backend *f = fault_of(b);
-    backend_free(f->inner);
+    backend_free(f->wrap.inner);
     pthread_cond_destroy(&f->delay);
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
-
-static const struct backend_ops fault_ops = {
-    .free = fault_free,
-    .get = fault_get,
-    .read = fault_read,
-    .stat = fault_stat,
-    .put = fault_put,
-    .remove = fault_remove,
-    .list = fault_list,
-    .iter_next = fault_iter_next,
-    .iter_free = fault_iter_free,
-    .upload_new = fault_upload_new,
-    .upload_commit = fault_upload_commit,
-    .upload_abort = fault_upload_abort,
-    .stage = fault_stage,
-    .commit = fault_commit,
-    .unstage = fault_unstage,
-    .lock = fault_lock,
-    .unlock = fault_unlock,
-    .open_fd = fault_open_fd,
-    .space = fault_space,
-};
 
 int backend_fault_new(struct backend *inner, struct backend **out, struct cairn_error *err)
 {
     struct fault_backend *f = calloc(1, sizeof(*f));
     if (!f)
         return error_oom(err, "fault backend");
-    f->ops = fault_ops;
-    f->ops.kind = inner->ops->kind;
-    if (!inner->ops->open_fd)
-        f->ops.open_fd = NULL;
-    f->base.ops = &f->ops;
-    f->inner = inner;
+    wrap_init(&f->wrap, inner);
+    struct backend_ops *ops = &f->wrap.ops;
+    ops->free = fault_free;
+    ops->get = fault_get;
+    ops->read = fault_read;
+    ops->stat = fault_stat;
+    ops->put = fault_put;
+    ops->remove = fault_remove;
+    ops->list = fault_list;
+    ops->iter_next = fault_iter_next;
+    ops->upload_new = fault_upload_new;
+    ops->upload_commit = fault_upload_commit;
+    ops->stage = fault_stage;
+    ops->commit = fault_commit;
+    ops->lock = fault_lock;
+    if (ops->open_fd)
+        ops->open_fd = fault_open_fd;
+    ops->space = fault_space;
     pthread_mutex_init(&f->lock, NULL);
     op_cond_init(&f->delay);
-    *out = &f->base;
+    *out = &f->wrap.base;
     return CAIRN_OK;
 }
 
@@ -489,5 +416,5 @@ unsigned backend_fault_fired(struct backend *b)
 
 struct backend *backend_fault_inner(struct backend *b)
 {
-    return fault_of(b)->inner;
+    return wrap_inner(b);
 }
