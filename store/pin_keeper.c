@@ -412,6 +412,7 @@ void keeper_stats(struct cairn_store *s, struct keeper_stats *out)
     for (const struct held *h = k->list; h; h = h->next) {
         out->held_generations += h->refs > 0;
         out->pins += h->maybe_there;
+        out->busy += h->busy;
     }
     pthread_mutex_unlock(&k->lock);
 }

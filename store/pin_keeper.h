@@ -58,6 +58,7 @@ void keeper_wake(struct cairn_store *s);
 struct keeper_stats {
     uint64_t holds, held_generations, pins; /* pins: put and not removed */
     uint64_t puts, removes, failures;       /* of calls, since the start */
+    uint64_t busy;                          /* calls under way, which are counted already */
 };
 void keeper_stats(struct cairn_store *s, struct keeper_stats *out);
 
