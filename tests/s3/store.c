@@ -105,3 +105,13 @@ int put(const struct cairn_op *op, const char *key, const char *text, struct cai
 {
     return store->ops->put(store, op, key, text, strlen(text), err);
 }
+
+void plant_many(const char *name, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char key[100];
+        int len = snprintf(key, sizeof(key), "pre/fix/%s%06u", name, i);
+        ck_assert_int_lt(len, (int)sizeof(key));
+        s3fs_store(fs, key, "x", 1);
+    }
+}

@@ -22,6 +22,8 @@ void rule(const char *line);
 struct s3fs_stats stats(void);
 double seconds_since(int64_t start);
 void write_file(const char *path, const char *text);
+/* n objects, named so with six digits after it. */
+void plant_many(const char *name, unsigned n);
 
 /* Short forms over store. op may be NULL. */
 int get(const struct cairn_op *op, const char *key, struct buf *out, struct cairn_error *err);

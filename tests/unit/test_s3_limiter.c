@@ -71,7 +71,7 @@ START_TEST(test_s3_limiter__a_waiter_leaves_at_its_deadline)
     cairn_op_init(&op, 0.2, NULL);
     int64_t start = clock_monotonic();
     ck_fails(s3_limiter_enter(l, &op, "x", &err), CAIRN_TIMEOUT);
-    ck_assert_int_lt(clock_monotonic() - start, NS_PER_S);
+    ck_assert_int_lt(clock_monotonic() - start, 10 * NS_PER_S);
     s3_limiter_leave(l, S3_LIMITER_OK);
     s3_limiter_state(l, &s);
     ck_assert_uint_eq(s.in_flight, 0);
