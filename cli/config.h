@@ -30,6 +30,7 @@ struct config {
     int64_t listen_mode;
     char *mount;
     int materialise;     /* enum config_materialise */
+    bool trace;          /* of the mount of a bucket */
     int64_t cache_bytes; /* -1: not given */
     int64_t fetch_budget_seconds, generation_grace_seconds, sweep_interval_seconds;
     int64_t checkpoint_ttl_hours;  /* 0: for ever */

@@ -48,7 +48,8 @@ void mount_command_config(const struct app *app, const char *dir, const char *so
     *out = (struct mount_config){
         .dir = dir,
         .apart = {paths_is_bucket(app->paths.store) ? NULL : app->paths.store, socket},
-        .materialise = materialise(&app->config)};
+        .materialise = materialise(&app->config),
+        .no_trace = !app->config.trace};
 }
 
 /* Until a signal, or until somebody else unmounts. */

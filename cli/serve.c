@@ -109,6 +109,7 @@ static void refuse_changes(const struct config *a, const struct config *b)
         {"checkpoint_store.s3.max_requests", a->s3.max_requests == b->s3.max_requests},
         {"mount", same_text(a->mount, b->mount)},
         {"materialise", a->materialise == b->materialise},
+        {"trace", a->trace == b->trace},
         {"cache_bytes", a->cache_bytes == b->cache_bytes},
         {"workers", a->workers == b->workers},
     };
@@ -186,6 +187,10 @@ static void mount_metrics(void *ctx, struct metrics_text *out)
     metrics_head(out, "cairn_mount_opens_total", "counter", "Files opened, by how they are read.");
     metrics_u64(out, "cairn_mount_opens_total", "how=\"lazy\"", c.opens_lazy);
     metrics_u64(out, "cairn_mount_opens_total", "how=\"passthrough\"", c.opens_passthrough);
+    metrics_one(out, "cairn_mount_traces_total", "counter",
+                "Traces put: the order in which a generation was read first.", c.traces);
+    metrics_one(out, "cairn_mount_prefetched_bytes_total", "counter",
+                "Bytes fetched ahead as a trace says.", c.prefetched_bytes);
 }
 
 static int serve(struct app *app, struct service_config *config, struct cairn_error *err)

@@ -7,6 +7,7 @@
 #include "fuse/ops.h"
 #include "fuse/passthrough.h"
 #include "fuse/task.h"
+#include "fuse/trace.h"
 #include "store/record.h"
 
 #include <errno.h>
@@ -259,6 +260,7 @@ static void leave(struct mount *m, struct inode *i, bool direct)
 void file_release(struct mount *m, struct inode *i, struct open_file *f)
 {
     unlink_open(i->file, f);
+    trace_closed(m, f);
     leave(m, i, f->direct);
     open_file_free(m, f);
 }
@@ -298,6 +300,8 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
     link_open(i->file, f);
     f->direct = enter(m, i, &backing);
     ask_for_copy(m, i, f->direct);
+    if (!f->direct)
+        trace_opened(m, f);
     bool direct = f->direct; /* f is the kernel's once it is answered */
     atomic_fetch_add(direct ? &m->n_opens_passthrough : &m->n_opens_lazy, 1);
     fi->fh = (uint64_t)(uintptr_t)f;

@@ -55,6 +55,7 @@ struct open_file {
     struct generation *g; /* owned reference */
     uint32_t index;
     bool direct;
+    struct traced *traced;          /* borrowed from g; NULL: not traced (trace.h) */
     struct open_file *next, **link; /* of the inode's; guarded by its lock */
 };
 

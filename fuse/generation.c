@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "fuse/trace.h"
 #include "store/record.h"
 
 #include <pthread.h>
@@ -34,6 +35,7 @@ static void generation_free(struct generation *g)
 {
     if (!g)
         return;
+    traced_free(g->traced);
     cairn_record_close(g->record);
     free(g);
 }

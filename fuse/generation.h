@@ -6,7 +6,7 @@
 #include "fuse/mount_private.h"
 #include "store/manifest.h"
 
-/* Constant once it is in the table, but refs (guarded by the table's lock). */
+/* Constant once it is in the table, but refs (guarded by the table's lock) and traced. */
 struct generation {
     char id[ID_MAX + 1], gen[GEN_TEXT];
     struct cairn_record *record;    /* owned; reads go through it */
@@ -14,6 +14,7 @@ struct generation {
     int64_t created_ns;             /* as its publisher said */
     int64_t used_ns;                /* CLOCK_MONOTONIC */
     size_t bytes;                   /* of its manifest */
+    struct traced *traced;          /* owned; trace.h says who sets it; NULL: nothing is known */
     unsigned refs;
     bool stale; /* not to be found any more */
     struct generation *next;

@@ -25,6 +25,9 @@ struct mount_config {
      * wait for itself. The state folder is one without being named. Borrowed for the call. */
     const char *apart[MOUNT_APART_MAX];
     enum mount_materialise materialise;
+    /* Of a store that is far away: the order in which a generation is read first is not kept, nor
+     * made use of. */
+    bool no_trace;
     unsigned workers;           /* that take requests; 0: 4 */
     unsigned read_ahead_kib;    /* 0: 1024, of a store that is far away 4 */
     int64_t read_timeout_ns;    /* of one read; 0: 120 s */
@@ -60,7 +63,9 @@ int mount_stop(struct mount *m, const struct cairn_op *op, struct cairn_error *e
 struct mount_counts {
     uint64_t requests, reads, read_bytes, errors;
     uint64_t opens_lazy, opens_passthrough;
-    bool passthrough; /* the kernel does it here */
+    uint64_t traces;           /* put into the store */
+    uint64_t prefetched_bytes; /* by traces */
+    bool passthrough;          /* the kernel does it here */
 };
 void mount_counts(const struct mount *m, struct mount_counts *out);
 

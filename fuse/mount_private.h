@@ -16,6 +16,7 @@ struct lanes;
 struct materialiser;
 struct records;
 struct spool;
+struct tracer;
 
 /* Set before the first request is taken and constant from then on, but the counts. */
 struct mount {
@@ -27,6 +28,7 @@ struct mount {
     bool remote;        /* the store is no local folder: what asks it may take long */
     int64_t read_timeout_ns, other_timeout_ns, publish_timeout_ns;
     enum mount_materialise materialise;
+    bool tracing; /* trace.h */
 
     struct inode_table *inodes;        /* owned, as are all below; each synchronises itself */
     struct buffers *buffers;           /* for answers: buffers.h */
@@ -34,6 +36,7 @@ struct mount {
     struct records *records;           /* what is known of each record: records.h */
     struct generations *generations;   /* manifests at hand: generation.h */
     struct spool *spool;               /* staging: spool.h */
+    struct tracer *tracer;             /* order of first reads: trace.h; NULL: not looked at */
     struct materialiser *materialiser; /* copies in the cache; NULL: none are made */
     struct fuse_session *session;
     int device;                  /* /dev/fuse, the session's; -1: not known */
@@ -43,6 +46,7 @@ struct mount {
     bool init_offered, init_done;
 
     _Atomic uint64_t n_requests, n_reads, n_read_bytes, n_errors, n_opens_lazy, n_opens_passthrough;
+    _Atomic uint64_t n_traces, n_prefetched_bytes;
     atomic_bool passthrough;
 };
 

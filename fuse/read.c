@@ -5,6 +5,7 @@
 #include "fuse/buffers.h"
 #include "fuse/generation.h"
 #include "fuse/task.h"
+#include "fuse/trace.h"
 #include "store/record_map.h"
 
 #include <errno.h>
@@ -165,6 +166,7 @@ bool file_read_here(struct mount *m, struct fuse_req *req, struct inode *i, stru
     struct answer a = {.store = m->store, .buf = buffers_get(m->buffers)};
     size = cut(i, size, off);
     bool here = a.buf && size && fill_here(f->g, f->index, size, off, &a);
+    trace_read(f, off, size, !here);
     if (here) {
         atomic_fetch_add_explicit(&m->n_read_bytes, a.len, memory_order_relaxed);
         fuse_reply_iov(req, a.iov, a.n);

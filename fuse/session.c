@@ -14,6 +14,7 @@
 #include "fuse/records.h"
 #include "fuse/table.h"
 #include "fuse/task.h"
+#include "fuse/trace.h"
 
 #include <errno.h>
 #include <fuse3/fuse_lowlevel.h>
@@ -225,6 +226,8 @@ static int make_parts(struct mount *m, const struct cairn_op *op, struct cairn_e
     if (!rc)
         rc = generations_new(&m->generations, err);
     if (!rc)
+        rc = m->tracing ? tracer_new(m, &m->tracer, err) : CAIRN_OK;
+    if (!rc)
         rc = lanes_new(m, &m->lanes, err);
     if (!rc && m->materialise != MOUNT_MATERIALISE_NEVER)
         rc = materialise_new(m, &m->materialiser, err);
@@ -240,6 +243,7 @@ static void session_free(struct session *s)
     if (m->cancel)
         cairn_cancel_fire(m->cancel);
     lanes_free(m->lanes);
+    tracer_free(m->tracer);
     materialise_free(m->materialiser);
     if (m->session) {
         fuse_session_unmount(m->session);
@@ -279,6 +283,7 @@ static struct session *session_new(struct cairn_store *store, const struct mount
     m->device = -1;
     m->remote = !store->backend->ops->open_fd;
     m->materialise = c->materialise;
+    m->tracing = m->remote && !c->no_trace;
     m->read_timeout_ns = or_default(c->read_timeout_ns, 120);
     m->other_timeout_ns = or_default(c->other_timeout_ns, 30);
     m->publish_timeout_ns = or_default(c->publish_timeout_ns, 1800);
@@ -418,5 +423,7 @@ void mount_counts(const struct mount *m, struct mount_counts *out)
                                  .errors = atomic_load(&c->n_errors),
                                  .opens_lazy = atomic_load(&c->n_opens_lazy),
                                  .opens_passthrough = atomic_load(&c->n_opens_passthrough),
+                                 .traces = atomic_load(&c->n_traces),
+                                 .prefetched_bytes = atomic_load(&c->n_prefetched_bytes),
                                  .passthrough = atomic_load(&c->passthrough)};
 }

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "fuse/generation.h"
+#include "fuse/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -179,6 +180,7 @@ static void *watch(void *arg)
         tidied = clock_monotonic();
         pthread_mutex_unlock(&l->lock);
         generations_tidy(l->m);
+        trace_tidy(l->m);
         pthread_mutex_lock(&l->lock);
     }
     pthread_mutex_unlock(&l->lock);

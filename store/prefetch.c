@@ -39,7 +39,7 @@ struct prefetch {
     struct piece *pieces;    /* owned; READS_MAX, a ring */
     unsigned first, under_way;
     unsigned refusals;
-    uint64_t bytes, bytes_max;
+    uint64_t bytes_max;
     struct prefetch_result *result;
     struct cairn_error *err;
 };
@@ -60,7 +60,7 @@ static bool is_wanted(const struct prefetch *p, const struct manifest_file *f, u
 {
     uint32_t cs = manifest_info(p->m)->chunk_size, index;
     uint64_t run, begin = no * cs;
-    if (!manifest_lookup(p->m, f, no, &index, &run))
+    if (begin >= f->size || !manifest_lookup(p->m, f, no, &index, &run))
         return false;
     uint64_t left = f->size - begin;
     fill_want_manifest(p->m, index, left < cs ? (uint32_t)left : cs, out);
@@ -143,11 +143,13 @@ static int begin_piece(struct prefetch *p, const struct fill_want *wants, size_t
     int rc = op_check(p->op, "prefetching", p->err);
     while (!rc && p->under_way >= reads_allowed(p))
         rc = take_oldest(p);
+    uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        p->bytes += wants[i].plain_len;
-    p->result->full |= p->bytes > p->bytes_max;
+        bytes += wants[i].plain_len;
+    p->result->full |= p->result->bytes + bytes > p->bytes_max;
     if (rc || p->result->full)
         return rc;
+    p->result->bytes += bytes;
     struct piece *piece = &p->pieces[(p->first + p->under_way++) % READS_MAX];
     piece->hold.n = 0;
     piece->last = wants[n - 1];

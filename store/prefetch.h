@@ -7,13 +7,15 @@
 
 struct prefetch_result {
     uint64_t chunks; /* that were looked at, in the cache by now or not to be had */
+    uint64_t bytes;  /* plain ones that were fetched, or are on their way */
     bool full;       /* it ended early, as the cache is small, or takes nothing now */
 };
 
-/* Bring the runs of t into the cache, in windows of some MiB in the order of t, each window in the
- * order of the packs, so that neighbours cost one read. Few reads at a time: who needs a chunk at
- * once finds a free thread. No more than an eighth of the cache's bound is filled so, which leaves
- * there what others brought; where the cache takes nothing, or the store is local, nothing is done.
+/* Bring the runs of t (of the files of r: trace_get) into the cache, in windows of some MiB in the
+ * order of t, each window in the order of the packs, so that neighbours cost one read. Few reads at
+ * a time: who needs a chunk at once finds a free thread. No more than an eighth of the cache's
+ * bound is filled so, which leaves there what others brought; where the cache takes nothing, or the
+ * store is local, nothing is done.
  *
  * Ends at once with op; reads that run are left to end by themselves. Errors: those of the reads,
  * the first of which ends it. Thread-safe. */

@@ -33,6 +33,7 @@ START_TEST(test_config__an_empty_object_is_the_defaults)
     ck_assert_ptr_null(c.state_dir);
     ck_assert_int_eq(c.listen_mode, 0600);
     ck_assert_int_eq(c.materialise, CONFIG_SECOND);
+    ck_assert(c.trace);
     ck_assert_int_eq(c.cache_bytes, -1);
     ck_assert_int_eq(c.fetch_budget_seconds, 1800);
     ck_assert_int_eq(c.generation_grace_seconds, 3600);
@@ -63,7 +64,7 @@ START_TEST(test_config__every_key_is_kept)
                 "\"ca_file\": \"/ca.pem\", \"max_requests\": 256}},"
                 "\"checkpoint_dir\": \"/d\", \"state_dir\": \"/s\", \"listen\": \"/l.sock\","
                 "\"listen_mode\": \"0660\", \"listen_group\": \"kvm\", \"mount\": \"/m\","
-                "\"materialise\": \"never\", \"cache_bytes\": \"10G\","
+                "\"materialise\": \"never\", \"trace\": false, \"cache_bytes\": \"10G\","
                 "\"fetch_budget_seconds\": 60, \"generation_grace_seconds\": 61,"
                 "\"sweep_interval_seconds\": 62, \"checkpoint_ttl_hours\": 63,"
                 "\"gc_visibility_seconds\": 0, \"gc_young_seconds\": 0, \"workers\": 64,"
@@ -87,6 +88,7 @@ START_TEST(test_config__every_key_is_kept)
     ck_assert_str_eq(c.listen_group, "kvm");
     ck_assert_str_eq(c.mount, "/m");
     ck_assert_int_eq(c.materialise, CONFIG_NEVER);
+    ck_assert(!c.trace);
     ck_assert_int_eq(c.cache_bytes, 10LL << 30);
     ck_assert_int_eq(c.fetch_budget_seconds, 60);
     ck_assert_int_eq(c.generation_grace_seconds, 61);

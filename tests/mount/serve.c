@@ -1,6 +1,6 @@
 /* One mount in a process of its own, for tests that kill it:
  *
- *   mount-serve STORE STATE DIR [never|second|always]
+ *   mount-serve STORE STATE DIR [never|second|always [no-trace]]
  *
  * Says "ready" when the mount answers; SIGTERM ends it. */
 #include "base/log.h"
@@ -63,8 +63,10 @@ int main(int argc, char **argv)
         .store = argv[1], .state = argv[2], .workers = 2, .s3 = endpoint ? &s3 : NULL};
     if (cairn_open(&config, NULL, &store, &err))
         return fail("open", &err);
-    struct mount_config mc = {
-        .dir = argv[3], .materialise = materialise_of(argc > 4 ? argv[4] : NULL), .ended = ended};
+    struct mount_config mc = {.dir = argv[3],
+                              .materialise = materialise_of(argc > 4 ? argv[4] : NULL),
+                              .no_trace = argc > 5,
+                              .ended = ended};
     if (mount_start(store, &mc, NULL, &m, &err)) {
         cairn_close(store);
         return fail("mount", &err);

@@ -14,6 +14,7 @@
 static struct world *live; /* what the end of the test's process takes down */
 static pid_t live_pid;
 static const char *live_materialise, *live_step;
+static bool live_no_trace;
 static struct cairn_error err;
 
 long sys_ok(long rc, const char *what)
@@ -138,7 +139,8 @@ static int spawn(struct world *w, size_t node)
         if (live_step)
             setenv("CAIRN_STEP_KILL", live_step, 1);
         const char *materialise = live_materialise ? live_materialise : "never";
-        execl(MOUNT_SERVE, MOUNT_SERVE, w->store, n->state, n->dir, materialise, (char *)NULL);
+        execl(MOUNT_SERVE, MOUNT_SERVE, w->store, n->state, n->dir, materialise,
+              live_no_trace ? "no-trace" : (char *)NULL, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -199,6 +201,11 @@ void world_kill(struct world *w, size_t node)
 void world_kill_at(const char *step)
 {
     live_step = step;
+}
+
+void world_trace(bool on)
+{
+    live_no_trace = !on;
 }
 
 void world_died(struct world *w, size_t node)

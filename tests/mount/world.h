@@ -39,6 +39,8 @@ void world_unmount(struct world *w, size_t node);
 void world_kill(struct world *w, size_t node); /* SIGKILL; the mount is dead */
 /* Mounts made from now on kill themselves at a step ("NAME:N", base/step.h; NULL: they do not). */
 void world_kill_at(const char *step);
+/* Whether mounts made from now on keep traces, and fetch ahead by them (at first they do). */
+void world_trace(bool on);
 /* Until the mount has died by itself. */
 void world_died(struct world *w, size_t node);
 /* The root of a mount, or a path in it. One of eight static texts. */
