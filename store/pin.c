@@ -144,21 +144,12 @@ int pin_get(struct cairn_store *s, const struct cairn_op *op, const char *key, s
     if (len >= KEY_MAX)
         return error_set(err, CAIRN_CORRUPT, ENAMETOOLONG, "pin %.80s…: its name is too long", key);
     memcpy(out->key, key, len + 1);
-    CLEANUP_BUF struct buf text = BUF_INIT(PIN_MAX);
-    int rc = s->backend->ops->get(s->backend, op, key, PIN_MAX, &text, NULL, err);
-    if (rc)
-        return rc;
     CLEANUP_JVAL struct jval *v = NULL;
-    rc = jval_parse(text.data, text.len, &v, err);
-    if (rc == CAIRN_INVALID)
-        rc = error_set(err, CAIRN_CORRUPT, EIO, "no JSON");
-    if (!rc)
-        rc = parse(v, out, err);
-    if (rc) {
-        pin_release(out);
-        return error_wrap(err, "pin %s", key);
-    }
-    return CAIRN_OK;
+    int rc = store_get_json(s, op, key, PIN_MAX, &v, NULL, err);
+    if (rc || !(rc = parse(v, out, err)))
+        return rc;
+    pin_release(out);
+    return error_wrap(err, "%s", key);
 }
 
 int pin_remove(struct cairn_store *s, const struct cairn_op *op, const struct pin *p,

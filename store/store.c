@@ -1,6 +1,7 @@
 #include "store/store.h"
 
 #include "base/clock.h"
+#include "base/jval.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "store/budget.h"
@@ -365,6 +366,19 @@ int store_get_meta(struct cairn_store *s, const struct cairn_op *op, const char 
     if (rc == CAIRN_NOT_FOUND)
         return error_set(err, CAIRN_NOT_FOUND, ENOENT, "no such record: %s", id);
     return rc ? rc : gen_of_meta(meta->data, meta->len, gen, err);
+}
+
+int store_get_json(struct cairn_store *s, const struct cairn_op *op, const char *key, size_t max,
+                   struct jval **out, struct backend_stat *stat, struct cairn_error *err)
+{
+    CLEANUP_BUF struct buf text = BUF_INIT(max);
+    int rc = s->backend->ops->get(s->backend, op, key, max, &text, stat, err);
+    if (rc)
+        return rc;
+    rc = jval_parse(text.data, text.len, out, err);
+    if (rc == CAIRN_INVALID)
+        rc = error_set(err, CAIRN_CORRUPT, EIO, "no JSON");
+    return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
 }
 
 /* Few manifests are larger. */

@@ -76,6 +76,14 @@ CAIRN_MUST_CHECK int store_get_meta(struct cairn_store *s, const struct cairn_op
                                     const char *id, struct buf *meta, char gen[GEN_TEXT],
                                     struct cairn_error *err);
 
+struct jval;
+
+/* The JSON that an object is, at most max bytes of it; of what is none: corrupt. *out is the
+ * caller's; stat may be NULL. */
+CAIRN_MUST_CHECK int store_get_json(struct cairn_store *s, const struct cairn_op *op,
+                                    const char *key, size_t max, struct jval **out,
+                                    struct backend_stat *stat, struct cairn_error *err);
+
 struct manifest;
 
 /* The manifest of one generation. not_found: it has none. */

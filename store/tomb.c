@@ -61,21 +61,12 @@ int tomb_get_stat(struct cairn_store *s, const struct cairn_op *op, const char *
     char key[KEY_MAX];
     layout_tomb(id, key);
     *out = (struct tomb){0};
-    CLEANUP_BUF struct buf text = BUF_INIT(TOMB_MAX);
-    int rc = s->backend->ops->get(s->backend, op, key, TOMB_MAX, &text, st, err);
-    if (rc)
-        return rc;
     CLEANUP_JVAL struct jval *v = NULL;
-    rc = jval_parse(text.data, text.len, &v, err);
-    if (rc == CAIRN_INVALID)
-        rc = error_set(err, CAIRN_CORRUPT, EIO, "no JSON");
-    if (!rc)
-        rc = parse(v, out, err);
-    if (rc) {
-        tomb_release(out);
-        return error_wrap(err, "tombstone %s", key);
-    }
-    return CAIRN_OK;
+    int rc = store_get_json(s, op, key, TOMB_MAX, &v, st, err);
+    if (rc || !(rc = parse(v, out, err)))
+        return rc;
+    tomb_release(out);
+    return error_wrap(err, "%s", key);
 }
 
 int tomb_get(struct cairn_store *s, const struct cairn_op *op, const char *id, struct tomb *out,
