@@ -187,32 +187,6 @@ void cache_refresh(struct cache *c, const uint8_t pack[PACK_ID_LEN])
     cache_pack_put(c, p);
 }
 
-bool cache_pin(struct cache *c, const uint8_t pack[PACK_ID_LEN])
-{
-    struct cache_pack *p = cache_pack_get(c, pack, false, NULL);
-    if (!p)
-        return false;
-    pthread_mutex_lock(&c->lock);
-    /* Asking for the lock never waits. */
-    bool pinned = p->listed && (p->pins || cache_file_pin(p->fd));
-    if (pinned && p->pins++ == 0)
-        p->refs++;
-    pthread_mutex_unlock(&c->lock);
-    cache_pack_put(c, p);
-    return pinned;
-}
-
-void cache_unpin(struct cache *c, const uint8_t pack[PACK_ID_LEN])
-{
-    pthread_mutex_lock(&c->lock);
-    struct cache_pack *p = cache_pack_find_locked(c, pack);
-    if (p && p->pins && --p->pins == 0) {
-        cache_file_unpin(p->fd);
-        p->refs--; /* never the last: the table has one */
-    }
-    pthread_mutex_unlock(&c->lock);
-}
-
 void cache_tidy(struct cache *c)
 {
     struct cache_pack *open[CACHE_OPEN_MAX];

@@ -67,11 +67,6 @@ void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct
 /* Its disk failed: nothing is added for a while. */
 bool cache_paused(struct cache *c);
 
-/* What is there of this pack, now and later, stays until as many cache_unpin. Pins of any process
- * count; they end with it. False: nothing of the pack is there, or it cannot be pinned. */
-bool cache_pin(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
-void cache_unpin(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
-
 /* Let go of files that another process removed, so that their space comes back: from time to time.
  */
 void cache_tidy(struct cache *c);

@@ -76,15 +76,7 @@ static int evict(void *ctx, const struct budget_item *item, struct cairn_error *
     if (strlen(item->name) != 3 + 2 * PACK_ID_LEN || !util_unhex(item->name + 3, pack, PACK_ID_LEN))
         return error_set(err, CAIRN_INTERNAL, 0, "no name of a cache file");
     cache_path(c, pack, path);
-    CLEANUP_FD int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 && errno != ENOENT) {
-        int e = errno;
-        return error_sys(err, e, "opening it");
-    }
-    if (fd >= 0 && !cache_file_claim(fd))
-        return error_set(err, CAIRN_BUSY, EBUSY, "it is pinned");
-    STEP("cache.claimed");
-    if (fd >= 0 && unlink(path) != 0 && errno != ENOENT) {
+    if (unlink(path) != 0 && errno != ENOENT) {
         int e = errno;
         return error_sys(err, e, "removing it");
     }

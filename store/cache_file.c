@@ -19,9 +19,9 @@
 #define LOCK_SHORT_NS    50000
 #define LOCK_LONG_NS     1000000
 
-/* Bytes of the file that are locked in its stead; no lock keeps anybody from reading or writing. */
+/* The byte of the file that is locked in its stead; no lock keeps anybody from reading or writing.
+ */
 #define LOCK_APPEND 0
-#define LOCK_PIN    1
 
 /* ---- Header ---------------------------------------------------------------------------------- */
 
@@ -200,16 +200,11 @@ int cache_file_append(const struct cache_file *p, int fd, uint32_t at,
 
 /* Of the open file description (F_OFD_SETLK), so that threads exclude each other as processes do.
  */
-static bool lock_byte(int fd, short type, off_t byte)
-{
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    return fcntl(fd, F_OFD_SETLK, &l) == 0;
-}
-
 bool cache_file_lock(int fd)
 {
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_APPEND, .l_len = 1};
     for (int i = 0; i < LOCK_TRIES; i++) {
-        if (lock_byte(fd, F_WRLCK, LOCK_APPEND))
+        if (fcntl(fd, F_OFD_SETLK, &l) == 0)
             return true;
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return false;
@@ -218,19 +213,4 @@ bool cache_file_lock(int fd)
             NULL);
     }
     return false;
-}
-
-bool cache_file_pin(int fd)
-{
-    return lock_byte(fd, F_RDLCK, LOCK_PIN);
-}
-
-void cache_file_unpin(int fd)
-{
-    (void)!lock_byte(fd, F_UNLCK, LOCK_PIN);
-}
-
-bool cache_file_claim(int fd)
-{
-    return lock_byte(fd, F_WRLCK, LOCK_PIN);
 }

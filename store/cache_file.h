@@ -59,10 +59,5 @@ CAIRN_MUST_CHECK int cache_file_append(const struct cache_file *p, int fd, uint3
 /* The lock for adding records; it belongs to the open file description of fd and ends when that is
  * closed. False: somebody has held it for a tenth of a second, or it cannot be had. */
 CAIRN_MUST_CHECK bool cache_file_lock(int fd);
-/* The pin: shared by those who want the file to stay; false if an eviction is under way. */
-CAIRN_MUST_CHECK bool cache_file_pin(int fd);
-void cache_file_unpin(int fd);
-/* For an eviction: false if somebody pins it. */
-CAIRN_MUST_CHECK bool cache_file_claim(int fd);
 
 #endif

@@ -122,11 +122,6 @@ static struct cache_pack *unlist_locked(struct cache *c, struct cache_pack *p)
     *link = p->next;
     p->listed = false;
     c->open--;
-    if (p->pins) {
-        cache_file_unpin(p->fd);
-        p->pins = 0;
-        p->refs--; /* never the last: the table has one */
-    }
     return unref_locked(p);
 }
 

@@ -27,7 +27,6 @@ struct cache_pack {
     struct cache_pack *next; /* in its chain */
     bool listed;             /* in the table, which is a reference */
     unsigned refs;
-    unsigned pins; /* not 0: a reference, too, and the file's pin is held */
     uint64_t used; /* the cache's clock */
     int64_t touched_ns;
     struct cache_slot *slots; /* owned */

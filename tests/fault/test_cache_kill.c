@@ -85,8 +85,6 @@ static int work(uint64_t seed, unsigned rounds)
         name_and_bytes(n, 64, pack, bytes);
         if (i % 16 == 0)
             cache_refresh(v.c, pack);
-        if (i % 64 == 0 && cache_pin(v.c, pack))
-            cache_unpin(v.c, pack);
         if (i % 500 == 499) { /* forgets all that it verified */
             close_view(&v);
             if (open_view(&v))
@@ -171,8 +169,7 @@ END_TEST
 START_TEST(test_cache_kill__killed_at_each_step)
 {
     static const char *const steps[] = {"cache.opened",  "cache.locked",  "cache.recorded",
-                                        "cache.writing", "cache.written", "cache.claimed",
-                                        "cache.removed"};
+                                        "cache.writing", "cache.written", "cache.removed"};
     for (size_t k = 0; k < ARRAY_SIZE(steps); k++)
         for (unsigned nth = 1; nth <= 3; nth++) {
             char at[64];

@@ -328,34 +328,6 @@ START_TEST(test_cache__never_past_the_bound_whoever_adds)
 }
 END_TEST
 
-START_TEST(test_cache__pinned_packs_stay_in_every_process)
-{
-    struct view a, b;
-    uint8_t pack[PACK_ID_LEN];
-    start();
-    open_view(&a, LIMIT);
-    open_view(&b, LIMIT);
-    pack_name(0, pack);
-    ck_assert(!cache_pin(a.c, pack)); /* nothing there yet */
-    for (unsigned n = 0; n < 2; n++)
-        for (uint32_t i = 0; i < 10; i++)
-            insert(&a, n, 64 + i, CS);
-    ck_assert(cache_pin(a.c, pack));
-    ck_assert(cache_pin(a.c, pack));
-    cache_unpin(a.c, pack);
-    set_use(0, 5000);
-    set_use(1, 4000);
-    push_out(&b, 1);
-    ck_assert(has_file(0));
-    ck_assert_int_eq(look(&a, 0, 64, CS, NULL), RIGHT);
-    cache_unpin(a.c, pack);
-    set_use(0, 5000);
-    push_out(&b, 0);
-    close_view(&a);
-    close_view(&b);
-}
-END_TEST
-
 /* A reader keeps what it has; nobody finds it any more; what is added goes to a new file. */
 START_TEST(test_cache__an_evicted_file_stays_readable)
 {
@@ -574,8 +546,6 @@ static void *work(void *arg)
             struct cache_item item = {offset, sizeof(bytes), bytes};
             cache_insert(w->v->c, pack, &item, 1);
         }
-        if (i % 50 == 0 && cache_pin(w->v->c, pack))
-            cache_unpin(w->v->c, pack);
     }
     return NULL;
 }
@@ -607,9 +577,8 @@ TESTING_MAIN(
     cache, test_cache__what_was_added_is_there_until_it_restarts_and_after,
     test_cache__a_batch_lies_in_one_piece, test_cache__flipped_bytes_are_never_right_and_heal,
     test_cache__a_file_cut_anywhere_is_no_lie, test_cache__the_bound_holds_and_the_oldest_go_first,
-    test_cache__never_past_the_bound_whoever_adds, test_cache__pinned_packs_stay_in_every_process,
-    test_cache__an_evicted_file_stays_readable, test_cache__two_processes_share_what_they_add,
-    test_cache__files_that_were_removed_are_let_go,
+    test_cache__never_past_the_bound_whoever_adds, test_cache__an_evicted_file_stays_readable,
+    test_cache__two_processes_share_what_they_add, test_cache__files_that_were_removed_are_let_go,
     test_cache__a_folder_that_was_taken_away_is_made_again, test_cache__more_packs_than_descriptors,
     test_cache__a_full_disk_fails_nobody,
     test_cache__threads_of_two_processes_at_once_with_evictions)
