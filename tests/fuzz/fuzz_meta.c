@@ -2,7 +2,9 @@
 #include "base/jval.h"
 #include "base/util.h"
 #include "store/layout.h"
+#include "store/trace.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/lib/samples.h"
 
 #include <string.h>
 
@@ -77,6 +79,48 @@ static int walk_member(void *ctx, const char *name, const struct jval *value)
     return 0;
 }
 
+static const struct manifest *sample(void)
+{
+    static struct manifest *m;
+    struct cairn_error err;
+    uint8_t *data;
+    size_t len;
+    if (!m) {
+        sample_manifest(&data, &len);
+        FUZZ_CHECK(manifest_decode(data, len, NULL, NULL, &m, &err) == CAIRN_OK);
+    }
+    return m;
+}
+
+/* A trace that is read names what the manifest has, and is the same when it was written again. */
+static void check_trace(const uint8_t *data, size_t size)
+{
+    const struct manifest *m = sample();
+    CLEANUP_TRACE struct trace t = {0}, none = {0}, again = {0};
+    CLEANUP_BUF struct buf text = BUF_INIT(TRACE_MAX);
+    struct cairn_error err;
+    uint64_t chunks = 0;
+    int rc = trace_decode(data, size, m, &t, &err);
+    FUZZ_CHECK(trace_decode(data, size, NULL, &none, &err) == rc && !none.n);
+    if (rc) {
+        FUZZ_CHECK_ERROR(rc, &err, CAIRN_CORRUPT);
+        return;
+    }
+    for (size_t i = 0; i < t.n; i++) {
+        struct manifest_file f;
+        FUZZ_CHECK(t.runs[i].file < manifest_info(m)->n_files && t.runs[i].count);
+        manifest_file(m, t.runs[i].file, &f);
+        uint64_t last = t.runs[i].first + t.runs[i].count - 1;
+        FUZZ_CHECK(last * manifest_info(m)->chunk_size < f.size);
+        chunks += t.runs[i].count;
+    }
+    FUZZ_CHECK(chunks == t.chunks && chunks <= TRACE_CHUNKS_MAX);
+    FUZZ_CHECK(trace_encode(&t, m, &text, &err) == CAIRN_OK);
+    FUZZ_CHECK(trace_decode(text.data, text.len, m, &again, &err) == CAIRN_OK);
+    FUZZ_CHECK(again.n == t.n && again.chunks == t.chunks);
+    FUZZ_CHECK(!t.n || memcmp(again.runs, t.runs, t.n * sizeof(t.runs[0])) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct cairn_error err;
@@ -91,6 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK_ERROR(rc, &err, CAIRN_INVALID);
     (void)gen_is_valid(text);
     check_key(text);
+    check_trace(data, size);
     rc = gen_of_meta(data, size, gen, &err);
     FUZZ_CHECK(rc == (size > META_MAX ? CAIRN_INVALID : CAIRN_OK));
     FUZZ_CHECK(rc || gen_is_valid(gen));
