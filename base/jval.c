@@ -107,24 +107,3 @@ int jval_each(const struct jval *v,
     }
     return 0;
 }
-
-struct write {
-    struct buf *out;
-    struct cairn_error *err;
-    int rc;
-};
-
-static int write_piece(const char *text, size_t len, void *ctx)
-{
-    struct write *w = ctx;
-    w->rc = buf_add(w->out, text, len, w->err);
-    return w->rc ? -1 : 0;
-}
-
-int jval_write(const struct jval *v, struct buf *out, struct cairn_error *err)
-{
-    struct write w = {.out = out, .err = err};
-    if (json_dump_callback(in(v), write_piece, &w, JSON_COMPACT | JSON_ENCODE_ANY) != 0 && !w.rc)
-        return error_oom(err, "JSON");
-    return w.rc;
-}

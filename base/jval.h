@@ -40,7 +40,4 @@ const struct jval *jval_at(const struct jval *v, size_t i);
 int jval_each(const struct jval *v,
               int (*fn)(void *ctx, const char *name, const struct jval *value), void *ctx);
 
-/* Append v as JSON without white space, members in their order. Errors: as buf_add. */
-CAIRN_MUST_CHECK int jval_write(const struct jval *v, struct buf *out, struct cairn_error *err);
-
 #endif

@@ -117,7 +117,6 @@ CAIRN_MUST_CHECK int roots_scan(struct gc_run *run, struct roots *r, struct cair
 uint64_t roots_live(const struct roots_pack *p);
 
 /* NULL: none. */
-struct roots_pack *roots_find_pack(const struct roots *r, const uint8_t id[PACK_ID_LEN]);
 struct roots_record *roots_find_record(const struct roots *r, const char *id);
 
 /* ---- roots_data.c ---- */
@@ -136,11 +135,6 @@ CAIRN_MUST_CHECK int roots_room(void *array, size_t n, size_t *cap, size_t size,
 /* Lists records/ and reads what is not known. */
 CAIRN_MUST_CHECK int roots_scan_records(struct gc_run *run, struct roots *r,
                                         struct cairn_error *err);
-/* What a manifest refers to; *gone: it is not there any more. */
-CAIRN_MUST_CHECK int roots_read_manifest(struct gc_run *run, const char *key, const char *id,
-                                         const char *gen, const struct backend_stat *st,
-                                         struct sweep_manifest *out, bool *gone,
-                                         struct cairn_error *err);
 /* Whether a pin names this generation (gen NULL: any of the record). */
 bool roots_is_pinned(const struct roots *r, const char *id, const char *gen);
 

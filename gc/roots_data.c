@@ -94,14 +94,6 @@ int roots_pack_of(struct roots *r, const uint8_t id[PACK_ID_LEN], uint32_t *no,
     return CAIRN_OK;
 }
 
-struct roots_pack *roots_find_pack(const struct roots *r, const uint8_t id[PACK_ID_LEN])
-{
-    if (!r->n_slots)
-        return NULL;
-    const uint32_t *s = slot(r->pack_slots, r->n_slots, r->packs, id);
-    return *s ? &r->packs[*s - 1] : NULL;
-}
-
 static int by_id(const void *key, const void *record)
 {
     return strcmp(key, ((const struct roots_record *)record)->id);

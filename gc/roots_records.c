@@ -83,9 +83,10 @@ static int uses_of(const struct manifest *m, struct sweep_manifest *out, struct 
     return CAIRN_OK;
 }
 
-int roots_read_manifest(struct gc_run *run, const char *key, const char *id, const char *gen,
-                        const struct backend_stat *st, struct sweep_manifest *out, bool *gone,
-                        struct cairn_error *err)
+/* What a manifest refers to; *gone: it is not there any more. */
+static int read_manifest(struct gc_run *run, const char *key, const char *id, const char *gen,
+                         const struct backend_stat *st, struct sweep_manifest *out, bool *gone,
+                         struct cairn_error *err)
 {
     *gone = false;
     if (sweep_db_find_manifest(run->db, key, st, out)) {
@@ -166,7 +167,7 @@ static int add_manifest(struct gc_run *run, struct roots *r, const struct backen
     bool gone;
     uint32_t record;
     layout_export(k->id, k->gen, key);
-    int rc = roots_read_manifest(run, key, k->id, k->gen, &st, &found, &gone, err);
+    int rc = read_manifest(run, key, k->id, k->gen, &st, &found, &gone, err);
     if (rc || gone)
         return rc;
     rc = record_of(r, k->id, &record, err);

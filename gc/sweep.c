@@ -1,5 +1,3 @@
-#include "gc/sweep.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/step.h"
@@ -113,13 +111,11 @@ static void warn_of_haste(const struct gc_run *run)
                  (long long)(VISIBILITY_MIN_NS / NS_PER_S));
 }
 
-int sweep_run(struct cairn_store *s, const struct cairn_op *op,
-              const struct cairn_gc_config *config, const struct cairn_gc_options *options,
-              struct sweep_db *db, struct cairn_gc_result *result, struct cairn_error *err)
+/* One sweep, by the holder of the lock among processes. db: the memory (borrowed), or NULL. */
+static int sweep_run(struct cairn_store *s, const struct cairn_op *op,
+                     const struct cairn_gc_config *config, const struct cairn_gc_options *options,
+                     struct sweep_db *db, struct cairn_gc_result *result, struct cairn_error *err)
 {
-    struct cairn_error local;
-    if (!err)
-        err = &local;
     struct cairn_gc_config defaults;
     cairn_gc_config_init(&defaults);
     config = config ? config : &defaults;
@@ -131,7 +127,6 @@ int sweep_run(struct cairn_store *s, const struct cairn_op *op,
                          .options = options,
                          .result = result};
     int64_t start = clock_monotonic();
-    *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
     gc_times_of(config, s->backend->ops->open_fd != NULL, &run.t);
     warn_of_haste(&run);
     int rc = pin_node(s, run.node, err);
@@ -151,9 +146,7 @@ int cairn_gc(struct cairn_store *s, const struct cairn_op *op, const struct cair
              const struct cairn_gc_options *options, struct cairn_gc_result *result,
              struct cairn_error *err)
 {
-    struct cairn_error local;
-    if (!err)
-        err = &local;
+    ERROR_OR_LOCAL(err);
     *result = (struct cairn_gc_result){.phase = "start", .next_ns = -1, .young_ns = -1};
     CLEANUP_FD int lock = -1;
     int rc = gc_lock_take(s, op, options && options->wait, &lock, err);

@@ -143,11 +143,6 @@ static bool is_aws_host(const char *host, size_t len)
            is_within(host, len, "amazonaws.com.cn", 16);
 }
 
-bool s3_place_is_aws(const struct s3_place *place)
-{
-    return is_aws_host(place->authority, host_length(place->authority));
-}
-
 static bool is_address(const char *host, size_t len)
 {
     char text[64];

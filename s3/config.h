@@ -50,7 +50,6 @@ CAIRN_MUST_CHECK int s3_place_parse(const char *endpoint, struct s3_place *out,
                                     struct cairn_error *err);
 /* The endpoint of AWS for a region. */
 void s3_place_aws(const char *region, struct s3_place *out);
-bool s3_place_is_aws(const struct s3_place *place);
 /* Whether a bucket may be put in front of the host (a name, not an address; with TLS no dot). */
 bool s3_place_fits_virtual(const struct s3_place *place, const char *bucket);
 

@@ -169,8 +169,8 @@ static int add_scope(const struct sigv4_request *r, struct buf *out, struct cair
     return buf_addf(out, err, "%.8s/%s/%s/aws4_request", r->amz_date, r->region, r->service);
 }
 
-int sigv4_string_to_sign(const struct sigv4_request *r, const struct buf *canonical,
-                         struct buf *out, struct cairn_error *err)
+static int string_to_sign(const struct sigv4_request *r, const struct buf *canonical,
+                          struct buf *out, struct cairn_error *err)
 {
     uint8_t hash[SHA256_LEN];
     char hex[SIGV4_HASH_TEXT];
@@ -245,7 +245,7 @@ int sigv4_authorization(const struct sigv4_request *r, struct buf *out, struct c
     char hex[SIGV4_HASH_TEXT];
     int rc = sigv4_canonical(r, &canonical, &names, err);
     if (!rc)
-        rc = sigv4_string_to_sign(r, &canonical, &to_sign, err);
+        rc = string_to_sign(r, &canonical, &to_sign, err);
     if (!rc)
         rc = signing_key(r, key, err);
     if (!rc)

@@ -54,11 +54,6 @@ struct sigv4_request {
 CAIRN_MUST_CHECK int sigv4_canonical(const struct sigv4_request *r, struct buf *canonical,
                                      struct buf *signed_headers, struct cairn_error *err);
 
-/* The string to sign, appended. */
-CAIRN_MUST_CHECK int sigv4_string_to_sign(const struct sigv4_request *r,
-                                          const struct buf *canonical, struct buf *out,
-                                          struct cairn_error *err);
-
 /* The value of the Authorization header, appended. */
 CAIRN_MUST_CHECK int sigv4_authorization(const struct sigv4_request *r, struct buf *out,
                                          struct cairn_error *err);

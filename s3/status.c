@@ -220,7 +220,8 @@ struct s3_verdict s3_judge(const struct s3_outcome *o)
     return (struct s3_verdict){statuses[i].error_class, statuses[i].sys_errno, statuses[i].hints};
 }
 
-const char *s3_curl_name(int curl, char buf[24])
+/* The text is in buf or static. */
+static const char *curl_name(int curl, char buf[24])
 {
     const struct curl_row *r = find_curl(curl);
     if (r)
@@ -236,7 +237,7 @@ void s3_describe(const struct s3_outcome *o, char *out, size_t size)
     if (o->local)
         snprintf(out, size, "%s", detail);
     else if (o->curl)
-        snprintf(out, size, "%s (%s)", s3_curl_name(o->curl, name), detail);
+        snprintf(out, size, "%s (%s)", curl_name(o->curl, name), detail);
     else if (!o->http)
         snprintf(out, size, "%s (%s)", o->fault.code[0] ? o->fault.code : "no answer", detail);
     else

@@ -55,8 +55,4 @@ struct s3_verdict s3_judge(const struct s3_outcome *o);
  * "(no detail)" where there is none. */
 void s3_describe(const struct s3_outcome *o, char *out, size_t size);
 
-/* "CURLE_COULDNT_CONNECT"; "CURLE_<number>" for one not in the table. The text is in buf or static.
- */
-const char *s3_curl_name(int curl, char buf[24]);
-
 #endif

@@ -96,21 +96,6 @@ bool bindings_take(struct bindings *b, uint64_t connection, char lease[CAIRN_LEA
     return one;
 }
 
-void bindings_prune(struct bindings *b, bool (*keep)(void *ctx, const char *lease), void *ctx)
-{
-    pthread_mutex_lock(&b->lock);
-    uint64_t n = b->n;
-    char(*leases)[CAIRN_LEASE_TEXT] = n ? calloc(n, CAIRN_LEASE_TEXT) : NULL;
-    uint64_t i = 0;
-    for (const struct binding *one = b->list; leases && one; one = one->next)
-        memcpy(leases[i++], one->lease, CAIRN_LEASE_TEXT);
-    pthread_mutex_unlock(&b->lock);
-    while (i--)
-        if (!keep(ctx, leases[i]))
-            bindings_remove(b, leases[i]);
-    free(leases);
-}
-
 uint64_t bindings_count(struct bindings *b)
 {
     pthread_mutex_lock(&b->lock);

@@ -17,8 +17,6 @@ CAIRN_MUST_CHECK int bindings_add(struct bindings *b, uint64_t connection, const
 void bindings_remove(struct bindings *b, const char *lease);
 /* Take one lease of the connection out; false: it has none. */
 bool bindings_take(struct bindings *b, uint64_t connection, char lease[CAIRN_LEASE_TEXT]);
-/* Forget those of which keep says false; it is called without the lock. */
-void bindings_prune(struct bindings *b, bool (*keep)(void *ctx, const char *lease), void *ctx);
 uint64_t bindings_count(struct bindings *b);
 
 #endif

@@ -75,7 +75,7 @@ void conn_close(struct conn *c)
 }
 
 /* Has the client closed both ways? A half-closed socket reads its end as well. */
-bool conn_has_gone(const struct conn *c)
+static bool has_gone(const struct conn *c)
 {
     struct pollfd p = {.fd = bufferevent_getfd(c->bev)};
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
@@ -94,8 +94,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct conn *c = arg;
     (void)bev;
     /* A client that only says that it sends no more still gets its answer. */
-    if ((what & BEV_EVENT_EOF) && (c->state == CONN_RUN || c->state == CONN_SEND) &&
-        !conn_has_gone(c))
+    if ((what & BEV_EVENT_EOF) && (c->state == CONN_RUN || c->state == CONN_SEND) && !has_gone(c))
         c->half_closed = true;
     else if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR))
         conn_close(c);
@@ -116,7 +115,7 @@ static void look_at_writing(struct conn *c)
 {
     size_t waiting = evbuffer_get_length(bufferevent_get_output(c->bev));
     uint64_t written = c->out_added - waiting;
-    if (conn_has_gone(c) || (waiting && written == c->out_seen)) {
+    if (has_gone(c) || (waiting && written == c->out_seen)) {
         conn_close(c);
         return;
     }
@@ -134,7 +133,7 @@ static void on_timer(void *arg)
         break;
     case CONN_RUN:
         /* What a client sends ahead can fill the input, and its end then is not read. */
-        if (conn_has_gone(c))
+        if (has_gone(c))
             conn_close(c);
         else
             conn_start_timer(c);

@@ -95,8 +95,6 @@ void conn_set_state(struct conn *c, enum conn_state state);
 void conn_start_timer(struct conn *c);
 /* So many bytes of bodies are this connection's. */
 void conn_promise(struct conn *c, size_t bytes);
-/* Has the client closed both ways? A half-closed socket reads its end as well. */
-bool conn_has_gone(const struct conn *c);
 
 /* conn_in.c */
 /* Take what the state can use of the input. The connection may be gone afterwards. */

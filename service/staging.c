@@ -111,7 +111,8 @@ static int give(int dir, const char *token, uid_t uid, gid_t gid, struct cairn_e
     return error_sys(err, e, "giving away a staging");
 }
 
-int staging_path(struct staging_area *a, const char *token, char **path, struct cairn_error *err)
+/* The place of a staging; owned by the caller. */
+static int place_of(struct staging_area *a, const char *token, char **path, struct cairn_error *err)
 {
     if (asprintf(path, "%s/%s", a->path, token) < 0) {
         *path = NULL;
@@ -126,7 +127,7 @@ int staging_make(struct staging_area *a, const char *token, uid_t uid, gid_t gid
     CLEANUP_FREE char *place = NULL;
     int rc = uid == geteuid() ? CAIRN_OK : check_reach(a->path, uid, gid, err);
     if (!rc)
-        rc = staging_path(a, token, &place, err);
+        rc = place_of(a, token, &place, err);
     if (rc)
         return rc;
     if (mkdirat(a->dir, token, 0700) != 0) {

@@ -22,9 +22,6 @@ void staging_area_close(struct staging_area *a); /* NULL is allowed */
  * give a folder to that user; EACCES: that user could not reach it, with the folder in the way. */
 CAIRN_MUST_CHECK int staging_make(struct staging_area *a, const char *token, uid_t uid, gid_t gid,
                                   char **path, struct cairn_error *err);
-/* The place of a staging; owned by the caller. */
-CAIRN_MUST_CHECK int staging_path(struct staging_area *a, const char *token, char **path,
-                                  struct cairn_error *err);
 /* Absent is success. */
 CAIRN_MUST_CHECK int staging_remove(struct staging_area *a, const char *token,
                                     struct cairn_error *err);

@@ -74,29 +74,12 @@ void dir_stat_of(const struct stat *st, struct backend_stat *out);
 
 /* ---- backend_dir_temp.c ---- */
 
-/* A file in tmp/, locked (flock) as long as its writer lives: without the lock it is garbage. */
-struct dir_temp {
-    int folder, fd; /* owned */
-    char name[33];  /* "" once it is installed or gone */
-};
-
-#define DIR_TEMP_INIT    ((struct dir_temp){.folder = -1, .fd = -1})
-#define CLEANUP_DIR_TEMP __attribute__((cleanup(dir_temp_release)))
-
-CAIRN_MUST_CHECK int dir_temp_new(const struct dir_backend *d, const char *verb, const char *key,
-                                  struct dir_temp *t, struct cairn_error *err);
-/* Removes the file unless it was installed. Keeps errno. */
-void dir_temp_release(struct dir_temp *t);
 enum dir_install {
     DIR_REPLACE, /* durable, whether or not the key is taken */
     DIR_ONCE,    /* durable; busy if the key is taken */
     DIR_STAGE,   /* as DIR_REPLACE, but of the name nothing is promised yet */
 };
-/* fsync the file, give it its name, fsync the folder. */
-CAIRN_MUST_CHECK int dir_temp_install(const struct dir_backend *d, const struct cairn_op *op,
-                                      const char *verb, const char *key, enum dir_install how,
-                                      struct dir_temp *t, struct cairn_error *err);
-/* A whole object by these means. */
+/* A whole object: a file in tmp/, fsynced, then under its name, with the folder fsynced. */
 CAIRN_MUST_CHECK int dir_write(const struct dir_backend *d, const struct cairn_op *op,
                                const char *verb, const char *key, const void *data, size_t len,
                                enum dir_install how, struct cairn_error *err);

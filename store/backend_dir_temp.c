@@ -11,7 +11,17 @@
 /* Bytes written between two looks at the op. */
 #define PIECE ((size_t)1 << 20)
 
-void dir_temp_release(struct dir_temp *t)
+/* A file in tmp/, locked (flock) as long as its writer lives: without the lock it is garbage. */
+struct temp {
+    int folder, fd; /* owned */
+    char name[33];  /* "" once it is installed or gone */
+};
+
+#define TEMP_INIT    ((struct temp){.folder = -1, .fd = -1})
+#define CLEANUP_TEMP __attribute__((cleanup(temp_release)))
+
+/* Removes the file unless it was installed. Keeps errno. */
+static void temp_release(struct temp *t)
 {
     int e = errno;
     if (t->fd >= 0 && t->name[0])
@@ -20,13 +30,13 @@ void dir_temp_release(struct dir_temp *t)
         close(t->fd);
     if (t->folder >= 0)
         close(t->folder);
-    *t = DIR_TEMP_INIT;
+    *t = TEMP_INIT;
     errno = e;
 }
 
 /* A fresh file with its lock, in the open folder t. EAGAIN: a collector was quicker than the lock,
  * ENOENT: the folder is gone. */
-static int temp_try(struct dir_temp *t)
+static int temp_try(struct temp *t)
 {
     uint8_t random[16];
     if (!util_random(random, sizeof(random)))
@@ -51,16 +61,16 @@ static int temp_try(struct dir_temp *t)
     return 0;
 }
 
-int dir_temp_new(const struct dir_backend *d, const char *verb, const char *key, struct dir_temp *t,
-                 struct cairn_error *err)
+static int temp_new(const struct dir_backend *d, const char *verb, const char *key, struct temp *t,
+                    struct cairn_error *err)
 {
-    *t = DIR_TEMP_INIT;
+    *t = TEMP_INIT;
     for (int i = 0; i < DIR_TRIES; i++) {
         t->folder = dir_folder(d, "tmp", true);
         if (t->folder >= 0 && temp_try(t) == 0)
             return CAIRN_OK;
         int e = errno;
-        dir_temp_release(t);
+        temp_release(t);
         if (e != EAGAIN && e != EINTR && e != EEXIST && e != ENOENT)
             return dir_fail_write(d, e, verb, key, err);
         int rc = dir_root_check(d, verb, err);
@@ -85,7 +95,7 @@ int dir_rename_once(int from_folder, const char *from, int to_folder, const char
 
 /* Into the folder of key, which may be made here or go away meanwhile. The folder, or -1. */
 static int give_name(const struct dir_backend *d, const char *parent, const char *leaf, bool once,
-                     struct dir_temp *t)
+                     struct temp *t)
 {
     for (int i = 0; i < DIR_TRIES; i++) {
         CLEANUP_FD int folder = dir_folder(d, parent, true);
@@ -107,9 +117,10 @@ static int give_name(const struct dir_backend *d, const char *parent, const char
     return -1;
 }
 
-int dir_temp_install(const struct dir_backend *d, const struct cairn_op *op, const char *verb,
-                     const char *key, enum dir_install how, struct dir_temp *t,
-                     struct cairn_error *err)
+/* fsync the file, give it its name, fsync the folder. */
+static int temp_install(const struct dir_backend *d, const struct cairn_op *op, const char *verb,
+                        const char *key, enum dir_install how, struct temp *t,
+                        struct cairn_error *err)
 {
     char parent[PATH_MAX];
     const char *leaf = dir_split(key, parent);
@@ -132,10 +143,10 @@ int dir_write(const struct dir_backend *d, const struct cairn_op *op, const char
               const char *key, const void *data, size_t len, enum dir_install how,
               struct cairn_error *err)
 {
-    CLEANUP_DIR_TEMP struct dir_temp t = DIR_TEMP_INIT;
+    CLEANUP_TEMP struct temp t = TEMP_INIT;
     int rc = dir_begin(op, verb, key, err);
     if (!rc)
-        rc = dir_temp_new(d, verb, key, &t, err);
+        rc = temp_new(d, verb, key, &t, err);
     for (size_t done = 0; !rc && done < len;) {
         size_t n = len - done < PIECE ? len - done : PIECE;
         rc = dir_op_check(op, verb, key, err);
@@ -146,7 +157,7 @@ int dir_write(const struct dir_backend *d, const struct cairn_op *op, const char
     if (rc)
         return rc;
     STEP("backend.temp-written");
-    return dir_temp_install(d, op, verb, key, how, &t, err);
+    return temp_install(d, op, verb, key, how, &t, err);
 }
 
 int dir_put(struct backend *b, const struct cairn_op *op, const char *key, const void *data,
@@ -159,7 +170,7 @@ int dir_put(struct backend *b, const struct cairn_op *op, const char *key, const
 
 struct dir_upload {
     struct backend_upload base;
-    struct dir_temp temp; /* its fd is base.fd */
+    struct temp temp; /* its fd is base.fd */
 };
 
 int dir_upload_new(struct backend *b, const struct cairn_op *op, struct backend_upload **out,
@@ -171,7 +182,7 @@ int dir_upload_new(struct backend *b, const struct cairn_op *op, struct backend_
     struct dir_upload *up = calloc(1, sizeof(*up));
     if (!up)
         return error_oom(err, "upload");
-    rc = dir_temp_new(dir_of(b), "upload to", "tmp", &up->temp, err);
+    rc = temp_new(dir_of(b), "upload to", "tmp", &up->temp, err);
     if (rc) {
         free(up);
         return rc;
@@ -186,12 +197,12 @@ int dir_upload_new(struct backend *b, const struct cairn_op *op, struct backend_
 void dir_upload_abort(struct backend_upload *base)
 {
     struct dir_upload *up = (struct dir_upload *)base;
-    dir_temp_release(&up->temp);
+    temp_release(&up->temp);
     free(up);
 }
 
 /* The file is exactly size bytes long; room reserved beyond is given back. */
-static int trim(const struct dir_backend *d, struct dir_temp *t, const char *key, uint64_t size,
+static int trim(const struct dir_backend *d, struct temp *t, const char *key, uint64_t size,
                 struct cairn_error *err)
 {
     struct stat st;
@@ -215,7 +226,7 @@ int dir_upload_commit(struct backend_upload *base, const struct cairn_op *op, co
     if (!rc)
         rc = trim(d, &up->temp, key, size, err);
     if (!rc)
-        rc = dir_temp_install(d, op, "upload", key, DIR_ONCE, &up->temp, err);
+        rc = temp_install(d, op, "upload", key, DIR_ONCE, &up->temp, err);
     dir_upload_abort(base);
     return rc;
 }

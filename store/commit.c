@@ -365,7 +365,7 @@ int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *
     return rc || !exists ? rc : tomb_put(s, op, id, &t, err);
 }
 
-void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id)
+static void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id)
 {
     char key[KEY_MAX];
     layout_tomb(id, key);

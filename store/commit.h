@@ -65,7 +65,6 @@ CAIRN_MUST_CHECK int commit_check_packs_since(struct cairn_store *s, const struc
  */
 CAIRN_MUST_CHECK int commit_before(struct cairn_store *s, const struct cairn_op *op, const char *id,
                                    struct cairn_error *err);
-void commit_after(struct cairn_store *s, const struct cairn_op *op, const char *id);
 /* The same two for a commit at hand. Where nothing locks, commit_run itself sees to the tombstone,
  * of which it learns by the way. */
 CAIRN_MUST_CHECK int commit_begin(struct commit *c, struct cairn_error *err);

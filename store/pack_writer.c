@@ -82,11 +82,6 @@ void pack_writer_free(struct pack_writer *w)
     free(w);
 }
 
-void pack_writer_freep(struct pack_writer **w)
-{
-    pack_writer_free(*w);
-}
-
 /* Wait for a seal and take its outcome. */
 static int collect(struct open_pack *p, struct cairn_error *err)
 {

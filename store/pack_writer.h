@@ -17,8 +17,6 @@ CAIRN_MUST_CHECK int pack_writer_new(struct cairn_store *store, const struct cai
                                      struct pack_writer **out, struct cairn_error *err);
 /* Abandons what is not sealed; waits for seals that run. NULL is allowed. */
 void pack_writer_free(struct pack_writer *w);
-void pack_writer_freep(struct pack_writer **w);
-#define CLEANUP_PACK_WRITER __attribute__((cleanup(pack_writer_freep)))
 
 /* chunk: sha, base_sha and loc.encoding, loc.plain_len are taken; its loc.pack, offset and
  * stored_len are filled in. stored: the len encoded bytes. */
