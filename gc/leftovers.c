@@ -1,5 +1,4 @@
 /* Small things that nobody needs any more. */
-#include "base/clock.h"
 #include "base/step.h"
 #include "base/util.h"
 #include "gc/generations.h"

@@ -1,7 +1,6 @@
 /* Records, their manifests and what those refer to. */
 #include "gc/roots.h"
 
-#include "base/clock.h"
 #include "base/util.h"
 #include "store/manifest.h"
 

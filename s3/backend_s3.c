@@ -1,6 +1,5 @@
 #include "s3/backend_s3.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/step.h"
 #include "base/util.h"

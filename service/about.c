@@ -1,5 +1,4 @@
 /* What the service says of itself: health, metrics, info. All three answer on the loop. */
-#include "base/clock.h"
 #include "base/util.h"
 #include "gc/runner.h"
 #include "service/core.h"

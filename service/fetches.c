@@ -5,7 +5,6 @@
 #include "base/util.h"
 #include "service/bindings.h"
 #include "service/metrics.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <pthread.h>

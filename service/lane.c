@@ -1,6 +1,5 @@
 #include "service/lane.h"
 
-#include "base/clock.h"
 #include "base/op.h"
 #include "base/thread.h"
 

@@ -1,6 +1,5 @@
 #include "service/metrics.h"
 
-#include "base/clock.h"
 #include "base/util.h"
 #include "service/route.h"
 

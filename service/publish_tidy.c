@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "service/publish_private.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "service/request.h"
 
-#include "base/clock.h"
 #include "base/util.h"
 #include "service/uri.h"
 

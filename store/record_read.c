@@ -1,7 +1,6 @@
 #include "store/record_map.h"
 
 #include "base/util.h"
-#include "store/cache.h"
 #include "store/chunk_io.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* Repacking: mostly dead packs and many small ones. */
 #include "base/util.h"
-#include "store/index.h"
 #include "tests/gc/world.h"
 
 #include <fcntl.h>

@@ -1,6 +1,5 @@
 /* Exports that are odd: huge and nearly empty, beyond 32 bits, with strange names, deep, with many
  * files, or not what their meta.json expects. */
-#include "base/clock.h"
 #include "base/util.h"
 #include "store/layout.h"
 #include "store/store.h"

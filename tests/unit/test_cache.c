@@ -1,6 +1,5 @@
 #include "store/cache_private.h"
 
-#include "base/clock.h"
 #include "base/util.h"
 #include "tests/lib/testing.h"
 

@@ -1,6 +1,5 @@
 /* Publishing while something else happens: the staging changes, others publish too, a collector
  * closes, deletes and fences. Each at a known point. */
-#include "base/clock.h"
 #include "base/util.h"
 #include "store/manifest.h"
 #include "tests/lib/backend_mem.h"

@@ -1,7 +1,6 @@
 /* Shared fetches from a bucket whose server misbehaves: requests are counted where they arrive. */
 #include "base/util.h"
 #include "store/gens.h"
-#include "store/record.h"
 #include "store/store.h"
 #include "tests/s3/store.h"
 
