@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the times that a server may be silent for. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOWNESS 2
+#else
+#define SLOWNESS 1
+#endif
+
 struct s3fs *fs;
 struct backend *store;
 
@@ -43,9 +50,9 @@ struct s3_config store_config(void)
                               .endpoint = s3fs_endpoint(fs),
                               .force_path_style = true,
                               .spool_dir = spool,
-                              .connect_ns = NS_PER_S,
-                              .stall_ns = NS_PER_S / 2,
-                              .answer_ns = NS_PER_S,
+                              .connect_ns = SLOWNESS * NS_PER_S,
+                              .stall_ns = SLOWNESS * NS_PER_S / 2,
+                              .answer_ns = SLOWNESS * NS_PER_S,
                               .retry_window_ns = 4 * NS_PER_S};
 }
 
