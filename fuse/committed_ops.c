@@ -11,7 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -221,7 +221,7 @@ void committed_lseek(struct mount *m, fuse_req_t req, struct inode *i, int64_t o
 void committed_release(struct mount *m, fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 {
     if (fi->fh)
-        file_release(m, i, (struct open_file *)(uintptr_t)fi->fh);
+        file_release(m, req, i, (struct open_file *)(uintptr_t)fi->fh);
     fuse_reply_err(req, 0);
 }
 

@@ -4,7 +4,7 @@
 #include "base/util.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 
 int dirlist_add(struct dirlist *l, const char *name, uint64_t ino, unsigned type,

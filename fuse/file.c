@@ -11,7 +11,7 @@
 #include "store/record.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 
 void file_state_free(struct file_state *f)
@@ -208,7 +208,7 @@ static bool join_locked(struct file_state *s, bool *direct)
 }
 
 /* How this open is read; counted. */
-static bool enter(struct mount *m, struct inode *i, int32_t *backing)
+static bool enter(struct mount *m, struct fuse_req *req, struct inode *i, int32_t *backing)
 {
     struct file_state *s = i->file;
     bool direct = false;
@@ -219,7 +219,7 @@ static bool enter(struct mount *m, struct inode *i, int32_t *backing)
     if (joined)
         return direct;
     int fd = atomic_load(&m->passthrough) ? materialise_open(m, i) : -1;
-    int32_t fresh = fd >= 0 ? passthrough_open(m, fd) : 0, spare = fresh;
+    int32_t fresh = fd >= 0 ? passthrough_open(m, req, fd) : 0, spare = fresh;
     pthread_mutex_lock(&s->lock);
     if (!join_locked(s, &direct)) {
         direct = fresh > 0;
@@ -234,12 +234,12 @@ static bool enter(struct mount *m, struct inode *i, int32_t *backing)
     *backing = s->backing;
     pthread_mutex_unlock(&s->lock);
     if (spare > 0)
-        passthrough_close(m, spare);
+        passthrough_close(m, req, spare);
     util_closep(&fd);
     return direct;
 }
 
-static void leave(struct mount *m, struct inode *i, bool direct)
+static void leave(struct mount *m, struct fuse_req *req, struct inode *i, bool direct)
 {
     struct file_state *s = i->file;
     int32_t spare = 0;
@@ -254,14 +254,14 @@ static void leave(struct mount *m, struct inode *i, bool direct)
     }
     pthread_mutex_unlock(&s->lock);
     if (spare > 0)
-        passthrough_close(m, spare);
+        passthrough_close(m, req, spare);
 }
 
-void file_release(struct mount *m, struct inode *i, struct open_file *f)
+void file_release(struct mount *m, struct fuse_req *req, struct inode *i, struct open_file *f)
 {
     unlink_open(i->file, f);
     trace_closed(m, f);
-    leave(m, i, f->direct);
+    leave(m, req, i, f->direct);
     open_file_free(m, f);
 }
 
@@ -298,7 +298,7 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
     int32_t backing;
     spool_file_used(m, atomic_load(&f->g->record->manifest), f->index);
     link_open(i->file, f);
-    f->direct = enter(m, i, &backing);
+    f->direct = enter(m, req, i, &backing);
     ask_for_copy(m, i, f->direct);
     if (!f->direct)
         trace_opened(m, f);
@@ -307,9 +307,9 @@ void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op,
     fi->fh = (uint64_t)(uintptr_t)f;
     fi->keep_cache = 1;
     inode_ref(m, i); /* what follows the answer may need it */
-    int e = direct ? passthrough_reply(req, fi->fh, backing) : fuse_reply_open(req, fi);
+    int e = direct ? passthrough_reply(req, fi, backing) : fuse_reply_open(req, fi);
     /* The caller is gone: there will be no release. */
     if (e)
-        file_release(m, i, f);
+        file_release(m, NULL, i, f);
     inode_forget(m, i, 1);
 }

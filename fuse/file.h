@@ -62,8 +62,9 @@ struct open_file {
 CAIRN_MUST_CHECK int open_file_new(struct mount *m, const struct cairn_op *op, struct inode *i,
                                    struct open_file **out, struct cairn_error *err);
 void open_file_free(struct mount *m, struct open_file *f);
-/* The last user of an open is gone. */
-void file_release(struct mount *m, struct inode *i, struct open_file *f);
+/* The last user of an open is gone. req: which says so and is not answered yet; NULL: there is
+ * none. */
+void file_release(struct mount *m, struct fuse_req *req, struct inode *i, struct open_file *f);
 
 /* Answers an open. */
 void file_open(struct mount *m, struct fuse_req *req, const struct cairn_op *op, struct inode *i,

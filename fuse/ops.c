@@ -1,10 +1,11 @@
 #define FUSE_USE_VERSION 314
 #include "fuse/ops.h"
 
+#include "fuse/passthrough.h"
 #include "fuse/table.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
@@ -317,13 +318,20 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
     fuse_reply_err(req, cmd == FICLONE || cmd == FICLONERANGE ? EOPNOTSUPP : ENOTTY);
 }
 
+#define UNWANTED                                                                                   \
+    (FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |                         \
+     FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |                 \
+     FUSE_CAP_WRITEBACK_CACHE)
+
 /* No capability that changes what is kept: the kernel is the only writer of what it caches. */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-    (void)userdata;
-    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
-                              FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS |
-                              FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_WRITEBACK_CACHE);
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
+    fuse_unset_feature_flag(conn, UNWANTED);
+#else
+    conn->want &= ~(unsigned)UNWANTED;
+#endif
+    passthrough_init(userdata, conn);
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     conn->time_gran = 1;

@@ -2,19 +2,77 @@
 #include "fuse/passthrough.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define LIBFUSE_DOES_IT (FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17))
+
 /* Of the kernel's ABI, under names of our own: older headers lack them, newer ones have them. */
+#define ABI_BACKING_OPEN  _IOW(229, 1, struct abi_backing_map)
+#define ABI_BACKING_CLOSE _IOW(229, 2, uint32_t)
+#define ABI_STACK_DEPTH   1
+
+struct abi_backing_map {
+    int32_t fd;
+    uint32_t flags;
+    uint64_t padding;
+};
+
+#if LIBFUSE_DOES_IT
+
+static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
+{
+    (void)userdata;
+    return read(fd, buf, len);
+}
+
+static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+    (void)userdata;
+    return writev(fd, iov, count);
+}
+
+void passthrough_init(struct mount *m, struct fuse_conn_info *conn)
+{
+    if (m->uid != 0)
+        return; /* the kernel refuses it then, file by file */
+    m->init_offered = fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
+    conn->max_backing_stack_depth = ABI_STACK_DEPTH - 1; /* libfuse counts the layer below us */
+}
+
+int32_t passthrough_open(struct mount *m, struct fuse_req *req, int fd)
+{
+    if (req)
+        return fuse_passthrough_open(req, fd);
+    struct abi_backing_map map = {.fd = fd};
+    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
+    return id > 0 ? id : 0;
+}
+
+void passthrough_close(struct mount *m, struct fuse_req *req, int32_t backing)
+{
+    uint32_t id = (uint32_t)backing;
+    if (req)
+        (void)fuse_passthrough_close(req, backing);
+    else
+        (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
+}
+
+int passthrough_reply(struct fuse_req *req, struct fuse_file_info *fi, int32_t backing)
+{
+    fi->backing_id = backing;
+    fi->keep_cache = 0;
+    return fuse_reply_open(req, fi);
+}
+
+#else
+
 #define ABI_INIT_EXT          (1u << 30)
 #define ABI_PASSTHROUGH_FLAG2 (1u << (37 - 32))
 #define ABI_FOPEN_PASSTHROUGH (1u << 7)
-#define ABI_BACKING_OPEN      _IOW(229, 1, struct abi_backing_map)
-#define ABI_BACKING_CLOSE     _IOW(229, 2, uint32_t)
-#define ABI_STACK_DEPTH       1
 #define ABI_INIT_OUT_LEN      64
 
 #define ABI_INIT 26
@@ -29,12 +87,6 @@ struct abi_out_header {
     uint32_t len;
     int32_t error;
     uint64_t unique;
-};
-
-struct abi_backing_map {
-    int32_t fd;
-    uint32_t flags;
-    uint64_t padding;
 };
 
 /* struct fuse_init_out up to what we set in it; the rest is unused. */
@@ -93,6 +145,37 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
     return n < 0 ? n : (ssize_t)(iov[0].iov_len + iov[1].iov_len);
 }
 
+void passthrough_init(struct mount *m, struct fuse_conn_info *conn)
+{
+    (void)m;
+    (void)conn;
+}
+
+int32_t passthrough_open(struct mount *m, struct fuse_req *req, int fd)
+{
+    (void)req;
+    struct abi_backing_map map = {.fd = fd};
+    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
+    return id > 0 ? id : 0;
+}
+
+void passthrough_close(struct mount *m, struct fuse_req *req, int32_t backing)
+{
+    (void)req;
+    uint32_t id = (uint32_t)backing;
+    (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
+}
+
+int passthrough_reply(struct fuse_req *req, struct fuse_file_info *fi, int32_t backing)
+{
+    struct abi_open_out out = {
+        .fh = fi->fh, .open_flags = ABI_FOPEN_PASSTHROUGH, .backing_id = backing};
+    struct iovec v = {&out, sizeof(out)};
+    return fuse_reply_iov(req, &v, 1);
+}
+
+#endif
+
 int passthrough_attach(struct mount *m, int device, struct cairn_error *err)
 {
     static const struct fuse_custom_io io = {.read = io_read, .writev = io_writev};
@@ -104,30 +187,9 @@ bool passthrough_works(struct mount *m, int fd)
 {
     if (!m->init_offered)
         return false;
-    int32_t backing = passthrough_open(m, fd);
-    if (backing <= 0)
+    int32_t backing = passthrough_open(m, NULL, fd);
+    if (!backing)
         return false;
-    passthrough_close(m, backing);
+    passthrough_close(m, NULL, backing);
     return true;
-}
-
-int32_t passthrough_open(struct mount *m, int fd)
-{
-    struct abi_backing_map map = {.fd = fd};
-    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
-    return id < 0 ? -errno : id;
-}
-
-void passthrough_close(struct mount *m, int32_t backing)
-{
-    uint32_t id = (uint32_t)backing;
-    (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
-}
-
-int passthrough_reply(struct fuse_req *req, uint64_t fh, int32_t backing)
-{
-    struct abi_open_out out = {
-        .fh = fh, .open_flags = ABI_FOPEN_PASSTHROUGH, .backing_id = backing};
-    struct iovec v = {&out, sizeof(out)};
-    return fuse_reply_iov(req, &v, 1);
 }

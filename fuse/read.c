@@ -9,7 +9,7 @@
 #include "store/record_map.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 
 /* Of one call of record_map, and pieces of one answer. */

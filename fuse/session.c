@@ -17,9 +17,11 @@
 #include "fuse/trace.h"
 
 #include <errno.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WORKERS_DEFAULT 4u
@@ -155,6 +157,17 @@ static int exchange_init(struct session *s, struct cairn_error *err)
     return n > 0 ? CAIRN_OK : error_sys(err, n < 0 ? -n : ENODEV, "first request of the kernel");
 }
 
+/* What libfuse has to say, which else goes to standard error. Its levels have the same numbers. */
+static void __attribute__((format(printf, 2, 0)))
+log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
+{
+    char line[512];
+    vsnprintf(line, sizeof(line), format, args);
+    line[strcspn(line, "\n")] = 0;
+    log_line(level < FUSE_LOG_ERR ? LOG_LEVEL_ERROR : (enum log_level)level, "mount: libfuse: %s",
+             line);
+}
+
 static int mount_it(struct session *s, struct cairn_error *err)
 {
     struct mount *m = &s->m;
@@ -165,6 +178,7 @@ static int mount_it(struct session *s, struct cairn_error *err)
     struct fuse_args args = FUSE_ARGS_INIT(root ? 1 : 3, argv);
     m->session = fuse_session_new(&args, &mount_ops, sizeof(mount_ops), m);
     fuse_opt_free_args(&args);
+    fuse_set_log_func(log_of_libfuse);
     if (!m->session)
         return error_set(err, CAIRN_INTERNAL, ENOMEM, "libfuse could not make a session");
     if (!root) {

@@ -12,7 +12,7 @@
 #include "fuse/spool.h"
 #include "fuse/task.h"
 
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <stdio.h>
 #include <string.h>
 

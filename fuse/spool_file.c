@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <string.h>
 
 static struct spool_handle *handle_of(const struct fuse_file_info *fi)

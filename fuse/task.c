@@ -10,7 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fuse3/fuse_lowlevel.h>
+#include <fuse_lowlevel.h>
 #include <signal.h>
 #include <string.h>
 
