@@ -7,10 +7,7 @@
 set -u
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-cleanup() {
-    while mountpoint -q "$W/tmpfs"; do umount "$W/tmpfs" || break; done
-    chmod -R u+rwX "$W" && rm -rf "$W"
-}
+trap 'chmod -R u+rwX "$W"; cleanup' EXIT
 HOSTILE=$(cd "$(dirname "$0")" && pwd)/hostile.py
 B=ck_00000000000000ee
 

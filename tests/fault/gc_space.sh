@@ -5,13 +5,6 @@
 set -u
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-cleanup() {
-    local m
-    for m in store full; do
-        while mountpoint -q "$W/$m"; do umount "$W/$m" || break; done
-    done
-    rm -rf "$W"
-}
 cat >"$W/config.json" <<'JSON'
 {"generation_grace_seconds": 1, "gc_visibility_seconds": 0, "gc_young_seconds": 0,
  "gc_dead_margin_seconds": 0}
@@ -26,8 +19,7 @@ fill() { # blocks and inodes
 make_export "$W/one" 1 2000000
 make_export "$W/two" 2 2000000
 make_export "$W/three" 3 2000000
-mkdir "$W/store"
-if ! mount -t tmpfs -o size=16m,nr_inodes=400 cairn-test "$W/store"; then
+if ! mount_tmpfs store size=16m,nr_inodes=400; then
     fail "no tmpfs can be mounted"
     finish
 fi

@@ -6,7 +6,13 @@ BUILD=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
 CAIRN=$BUILD/cli/cairn
 W=$(mktemp -d "${TMPDIR:-/tmp}/cairn-fault-XXXXXX") || exit 1
 passed=0 failed=0 skipped=0
-cleanup() { rm -rf "$W"; }
+# Whatever is mounted below it goes, too.
+cleanup() {
+    cd / || exit
+    awk -v w="$W/" 'index($5, w) == 1 { print $5 }' /proc/self/mountinfo | tac |
+        while read -r m; do umount -l "$m"; done
+    rm -rf "$W"
+}
 trap cleanup EXIT
 
 # shellcheck disable=SC2034
@@ -69,3 +75,13 @@ same() {
 }
 ids() { cairn ls --json | jq -r '.[] | select(.error == null) | .id' | tr '\n' ' '; }
 unreadable() { cairn ls --json | jq -r '.[] | select(.error != null) | .id' | tr '\n' ' '; }
+mount_tmpfs() { mkdir -p "$W/$1" && mount -t tmpfs -o "$2" cairn-test "$W/$1"; } # NAME OPTIONS
+# mount_xfs SIZE: one that shares blocks, at $W/xfs; where there is none, the script ends as skipped
+mount_xfs() {
+    truncate -s "$1" "$W/image"
+    mkdir "$W/xfs"
+    if ! mkfs.xfs -q -m reflink=1 "$W/image" >"$W/mkfs" 2>&1 || ! mount -o loop "$W/image" "$W/xfs" 2>"$W/mount"; then
+        echo "skipped: no XFS image can be mounted here: $(cat "$W/mkfs" "$W/mount" 2>/dev/null)"
+        exit 77
+    fi
+}

@@ -5,18 +5,7 @@
 set -u
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-cleanup() {
-    cd /
-    while mountpoint -q "$W/xfs"; do umount "$W/xfs" || break; done
-    rm -rf "$W"
-}
-
-truncate -s 400M "$W/image"
-mkdir "$W/xfs"
-if ! mkfs.xfs -q -m reflink=1 "$W/image" >"$W/mkfs" 2>&1 || ! mount -o loop "$W/image" "$W/xfs" 2>"$W/mount"; then
-    echo "skipped: no XFS image can be mounted here: $(cat "$W/mkfs" "$W/mount" 2>/dev/null)"
-    exit 77
-fi
+mount_xfs 400M
 cairn() { "$CAIRN" --store "$W/xfs/store" --state "$W/state" "$@"; }
 fetched() { # TARGET: bytes that were cloned
     cairn fetch $A --to "$W/xfs/$1" --json | jq -r .cloned_bytes

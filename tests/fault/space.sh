@@ -6,17 +6,10 @@
 set -u
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-cleanup() {
-    for m in store state small; do
-        while mountpoint -q "$W/$m"; do umount "$W/$m" || break; done
-    done
-    rm -rf "$W"
-}
 
 make_export "$W/one" 1 3000000
 make_export "$W/big" 2 40000000
-mount_tmpfs() { mkdir -p "$W/$1" && mount -t tmpfs -o "size=$2" cairn-test "$W/$1"; }
-if ! mount_tmpfs store 16m; then
+if ! mount_tmpfs store size=16m; then
     fail "no tmpfs can be mounted"
     finish
 fi
@@ -45,7 +38,7 @@ same $N "$W/big" && ok || fail "$N is not what was published"
 # Every size of a store from nothing to enough: wherever the space ends, the outcome is clean.
 for kb in 4 8 16 64 100 200 400 800 1200 1600 2000 2400 2800 3000 3100 3200 3300 3400; do
     umount "$W/store"
-    mount_tmpfs store ${kb}k
+    mount_tmpfs store size=${kb}k
     rm -rf "$W/state"
     cairn init >"$W/stdout" 2>"$W/stderr"
     status=$?
@@ -68,14 +61,14 @@ done
 
 # --- No inodes left ---------------------------------------------------------------------------------
 umount "$W/store"
-mkdir -p "$W/store" && mount -t tmpfs -o size=16m,nr_inodes=9 cairn-test "$W/store"
+mount_tmpfs store size=16m,nr_inodes=9
 expect 0 'init with few inodes' cairn init
 expect 7 'no inodes left' cairn publish $A --from "$W/one"
 [ -z "$(ids)" ] && ok || fail "no inodes left: records: $(ids)"
 
 # --- The state is full: a store without an index still works -----------------------------------------
 umount "$W/store"
-rm -rf "$W/state" && mount_tmpfs state 16k
+rm -rf "$W/state" && mount_tmpfs state size=16k
 head -c 20000 /dev/zero >"$W/state/fill" 2>/dev/null
 expect 0 'init' cairn init
 expect 0 'publish with a full state' cairn publish $A --from "$W/one"
@@ -84,13 +77,13 @@ expect 0 'verify with a full state' cairn verify
 umount "$W/state"
 
 # --- The target of a fetch is full --------------------------------------------------------------------
-mount_tmpfs small 1m
+mount_tmpfs small size=1m
 expect 7 'fetch to a full disk' cairn fetch $A --to "$W/small/out"
 [ -z "$(ls -A "$W/small")" ] && ok || fail "fetch left: $(ls -A "$W/small")"
 # Wherever the space ends, some of the work that was handed out is still under way.
 for kb in 4 64 500 1000 1500 2000 2400 2600 2800 2900 3000 3100; do
     umount "$W/small"
-    mount_tmpfs small ${kb}k
+    mount_tmpfs small size=${kb}k
     expect 7 "fetch with $kb KiB" cairn fetch $A --to "$W/small/out"
     [ -z "$(ls -A "$W/small")" ] && ok || fail "fetch with $kb KiB left: $(ls -A "$W/small")"
 done

@@ -7,14 +7,7 @@
 
 M=$W/mnt
 background=
-cleanup() {
-    [ -z "$background" ] || kill -9 "$background" 2>/dev/null
-    for dir in "$M" "$W/foreign" "$W/user/mnt"; do
-        umount -l "$dir" 2>/dev/null
-    done
-    rm -rf "$W"
-}
-trap cleanup EXIT
+trap '[ -z "$background" ] || kill -9 "$background" 2>/dev/null; cleanup' EXIT
 
 # The process that serves $M, by its command line and state folder.
 server() { pgrep -f -- "--state $W/state mount $M" | head -n 1; }

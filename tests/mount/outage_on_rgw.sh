@@ -8,11 +8,6 @@
 : "${S3_ENDPOINT:?run this below tests/lib/rgw.sh run}" "${S3_BUCKET:?}" "${RGW_SH:?}" "${RGW_DIR:?}"
 
 M=$W/mnt
-cleanup() {
-    umount -l "$M" 2>/dev/null
-    rm -rf "$W"
-}
-trap cleanup EXIT
 jq -n --arg p "outage-$$" --arg e "$S3_ENDPOINT" --arg b "$S3_BUCKET" '{checkpoint_store: {kind: "s3",
     s3: {bucket: $b, prefix: $p, endpoint: $e, region: "us-east-1", force_path_style: true}},
     materialise: "never"}' >"$W/config.json"

@@ -6,11 +6,6 @@
 . "$(dirname "$0")/../fault/lib.sh"
 
 M=$W/mnt
-cleanup() {
-    umount -l "$M" 2>/dev/null
-    rm -rf "$W"
-}
-trap cleanup EXIT
 cairn() { "$CAIRN" --config "$W/config.json" --store "$W/store" --state "$W/$node" "$@"; }
 check() {
     local what=$1

@@ -3,19 +3,9 @@
 # counts them. A host that knows nothing but the bucket is a state folder of its own.
 # usage: counts.sh BUILD
 set -u
-# shellcheck source-path=SCRIPTDIR source=../fault/lib.sh
-. "$(dirname "$0")/../fault/lib.sh"
-unset AWS_SESSION_TOKEN AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION http_proxy https_proxy
-export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
-
-mkfifo "$W/in"
-"$BUILD/tests/s3/s3-fault-server" --log "$W/log" <"$W/in" >"$W/endpoint" &
-server=$!
-exec 9>"$W/in"
-trap 'exec 9>&-; wait $server 2>/dev/null; cleanup' EXIT
-for _ in $(seq 100); do [ -s "$W/endpoint" ] && break; sleep 0.1; done
-jq -n --arg e "$(head -1 "$W/endpoint")" '{checkpoint_store: {kind: "s3", s3: {bucket: "bucket",
-    prefix: "p", endpoint: $e, force_path_style: true}}}' >"$W/config.json"
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+start_server '{}'
 
 on() { # HOST COMMAND...
     "$CAIRN" --config "$W/config.json" --state "$W/$1" "${@:2}"

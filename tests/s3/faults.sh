@@ -3,27 +3,17 @@
 # nothing half done is ever seen. The fault server does what it is told (tests/lib/s3_fault_server.h).
 # usage: faults.sh BUILD
 set -u
-# shellcheck source-path=SCRIPTDIR source=../fault/lib.sh
-. "$(dirname "$0")/../fault/lib.sh"
-unset AWS_SESSION_TOKEN AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION http_proxy https_proxy
-export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
-
-mkfifo "$W/in"
-"$BUILD/tests/s3/s3-fault-server" --log "$W/log" <"$W/in" >"$W/out1" &
-server=$!
-exec 9>"$W/in"
-trap 'exec 9>&-; wait $server 2>/dev/null; umount "$W/small" 2>/dev/null; cleanup' EXIT
-for _ in $(seq 100); do [ -s "$W/out1" ] && break; sleep 0.1; done
-jq -n --arg e "$(head -1 "$W/out1")" '{checkpoint_store: {kind: "s3", s3: {bucket: "bucket",
-    prefix: "p", endpoint: $e, force_path_style: true}}}' >"$W/config.json"
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+start_server '{}'
 
 cairn() { "$CAIRN" --config "$W/config.json" --state "$W/state" "$@"; }
 fresh() { rm -rf "$W/fresh" && "$CAIRN" --config "$W/config.json" --state "$W/fresh" "$@"; }
 tell() { # to the server; it has done it when this returns
     local lines
-    lines=$(wc -l <"$W/out1")
+    lines=$(wc -l <"$W/said")
     printf '%s\nstats\n' "$*" >&9
-    for _ in $(seq 200); do [ "$(wc -l <"$W/out1")" -gt "$lines" ] && return; sleep 0.02; done
+    for _ in $(seq 200); do [ "$(wc -l <"$W/said")" -gt "$lines" ] && return; sleep 0.02; done
     fail "the server does not answer"
 }
 rules() { # replaces all rules

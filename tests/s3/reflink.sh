@@ -3,34 +3,10 @@
 # once, into the cache, and shared with the target; the second fetch downloads nothing.
 # usage: reflink.sh BUILD   (as root: mounts an image; needs mkfs.xfs, jq)
 set -u
-# shellcheck source-path=SCRIPTDIR source=../fault/lib.sh
-. "$(dirname "$0")/../fault/lib.sh"
-unset AWS_SESSION_TOKEN AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION http_proxy https_proxy
-export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
-server=
-# shellcheck disable=SC2317
-end() {
-    cd /
-    exec 9>&-
-    [ -z "$server" ] || wait "$server" 2>/dev/null
-    while mountpoint -q "$W/xfs"; do umount "$W/xfs" || break; done
-    cleanup
-}
-trap end EXIT
-
-truncate -s 600M "$W/image"
-mkdir "$W/xfs"
-if ! mkfs.xfs -q -m reflink=1 "$W/image" >"$W/mkfs" 2>&1 || ! mount -o loop "$W/image" "$W/xfs" 2>"$W/mount"; then
-    echo "skipped: no XFS image can be mounted here: $(cat "$W/mkfs" "$W/mount" 2>/dev/null)"
-    exit 77
-fi
-mkfifo "$W/in"
-"$BUILD/tests/s3/s3-fault-server" --log "$W/log" <"$W/in" >"$W/endpoint" &
-server=$!
-exec 9>"$W/in"
-for _ in $(seq 100); do [ -s "$W/endpoint" ] && break; sleep 0.1; done
-jq -n --arg e "$(head -1 "$W/endpoint")" '{checkpoint_store: {kind: "s3", s3: {bucket: "bucket",
-    prefix: "p", endpoint: $e, force_path_style: true}}, cache_bytes: "300M"}' >"$W/config.json"
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+mount_xfs 600M
+start_server '{"cache_bytes": "300M"}'
 
 on() { # HOST COMMAND...: its state lies on the XFS
     "$CAIRN" --config "$W/config.json" --state "$W/xfs/$1" "${@:2}"
