@@ -38,9 +38,9 @@ done = []  # (seconds, CPU seconds, name) of those that have ended; guarded by p
 
 
 class Program:
-    def __init__(self, name, cmd, env=None, cwd=None, timeout=300, parallel=True):
+    def __init__(self, name, cmd, env=None, cwd=None, timeout=300, parallel=True, depends=()):
         self.name, self.cmd, self.env, self.cwd = name, cmd, env or {}, cwd
-        self.timeout, self.parallel = timeout, parallel
+        self.timeout, self.parallel, self.depends = timeout, parallel, depends
         self.counts = (0, 1, 0)  # of its cases, once it ended
 
 
@@ -52,7 +52,17 @@ def programs_of_build(build, scale):
         # 0 or less stands for no limit in meson; here nothing runs without one.
         limit = test["timeout"] if test["timeout"] > 0 else 1800
         yield Program(f"{suite}/{test['name']}", test["cmd"], test["env"],
-                      test["workdir"] or build, limit * scale, test["is_parallel"])
+                      test["workdir"] or build, limit * scale, test["is_parallel"],
+                      test["depends"])
+
+
+def targets_of(build, programs):
+    """What ninja has to make for them."""
+    out = subprocess.run(["meson", "introspect", "--targets", build], check=True,
+                         stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout
+    needed = {target for p in programs for target in p.depends}
+    return [os.path.relpath(name, build) for target in json.loads(out) if target["id"] in needed
+            for name in target["filename"]]
 
 
 def matches(name, patterns):
@@ -260,6 +270,7 @@ def main():
                         help="print the slowest N (20)")
     parser.add_argument("--measure", metavar="FILE", help="write what they took, as costs.txt")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--targets", action="store_true", help="name what ninja makes for them")
     parser.add_argument("--name")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--within", type=float, default=86400, help="seconds for all of them")
@@ -278,6 +289,9 @@ def main():
     if args.list:
         for p in programs:
             print(p.name)
+        return 0
+    if args.targets:
+        print("\n".join(targets_of(os.path.abspath(args.build), programs)))
         return 0
     if not programs:
         # A suite that is not there, or a pattern that fits nothing, must not look like success.
