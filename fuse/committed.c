@@ -14,7 +14,8 @@
 /* A name in the tree of names, as seen from the root: "<id>/export-<gen>/a/b". */
 #define NAME_MAX_ (ID_MAX + 1 + 7 + GEN_TEXT + MANIFEST_PATH_MAX + 2)
 
-bool committed_gen_of(const char *name, const char *prefix, char gen[GEN_TEXT])
+/* "export-<gen>" and "digest-<gen>": whether name is prefix and a generation's name, and which. */
+static bool gen_of(const char *name, const char *prefix, char gen[GEN_TEXT])
 {
     size_t n = strlen(prefix);
     if (strncmp(name, prefix, n) != 0 || !gen_is_valid(name + n))
@@ -287,7 +288,7 @@ bool committed_may_have(const struct inode *dir, const char *name)
     if (dir->kind == INODE_ROOT)
         return id_is_valid(name);
     return dir->kind != INODE_RECORD || strcmp(name, "meta.json") == 0 ||
-           committed_gen_of(name, "digest-", gen) || committed_gen_of(name, "export-", gen);
+           gen_of(name, "digest-", gen) || gen_of(name, "export-", gen);
 }
 
 static int find_in_record(struct mount *m, const struct cairn_op *op, const struct inode *dir,
@@ -298,9 +299,9 @@ static int find_in_record(struct mount *m, const struct cairn_op *op, const stru
         return no_entry(err, name);
     if (strcmp(name, "meta.json") == 0)
         return find_meta(m, op, dir->id, out, err);
-    if (committed_gen_of(name, "digest-", gen))
+    if (gen_of(name, "digest-", gen))
         return find_digest(m, op, dir->id, gen, out, err);
-    if (committed_gen_of(name, "export-", gen))
+    if (gen_of(name, "export-", gen))
         return find_export(m, op, dir->id, gen, out, err);
     return no_entry(err, name);
 }

@@ -4,9 +4,6 @@
 
 #include "fuse/ops.h"
 
-/* "export-<gen>" and "digest-<gen>": whether name is prefix and a generation's name, and which. */
-bool committed_gen_of(const char *name, const char *prefix, char gen[GEN_TEXT]);
-
 /* Attributes of a committed inode (not SPOOL). Those that cannot change, and *constant, or what is
  * known now (of RECORD, EXPORT, META, DIGEST). */
 CAIRN_MUST_CHECK int committed_attr(struct mount *m, const struct cairn_op *op,

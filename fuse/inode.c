@@ -1,6 +1,5 @@
 #include "fuse/inode.h"
 
-#include "base/hash.h"
 #include "base/util.h"
 #include "fuse/file.h"
 #include "fuse/ops.h"

@@ -119,8 +119,6 @@ void spool_fallocate(struct mount *m, struct fuse_req *req, struct inode *i, int
 void spool_copy_file_range(struct mount *m, struct fuse_req *req, struct inode *from,
                            uint64_t from_off, struct fuse_file_info *from_fi, struct inode *to,
                            uint64_t to_off, struct fuse_file_info *to_fi, size_t len);
-/* Of the file system that the spool lies on; i: ROOT, RECORD or SPOOL. */
-void spool_statfs(struct mount *m, struct fuse_req *req, struct inode *i);
 void spool_flush(struct mount *m, struct fuse_req *req, struct inode *i, struct fuse_file_info *fi);
 void spool_fsync(struct mount *m, struct fuse_req *req, struct inode *i, bool data_only,
                  struct fuse_file_info *fi);

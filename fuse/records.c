@@ -5,7 +5,6 @@
 #include "fuse/generation.h"
 #include "fuse/ops.h"
 #include "store/listing.h"
-#include "store/manifest.h"
 
 #include <errno.h>
 #include <pthread.h>

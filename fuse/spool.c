@@ -4,7 +4,6 @@
 #include "fuse/records.h"
 #include "fuse/spool_hidden.h"
 #include "fuse/task.h"
-#include "store/layout.h"
 
 #include <errno.h>
 #include <fcntl.h>

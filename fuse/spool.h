@@ -92,7 +92,6 @@ int spool_node_at(struct mount *m, int folder, const char *name, struct inode **
 /* The inode of what st (of the spool's own file system) is of, looked up once more, if the kernel
  * knows it; else NULL. */
 struct inode *spool_known_node(struct mount *m, const struct stat *st);
-int spool_stat(const struct inode *i, struct stat *st); /* errno; st_ino is the mount's */
 uint64_t spool_number(dev_t dev, ino_t real);
 /* Answer with an entry; its lookup is given back if nobody hears it. */
 void spool_reply_entry(struct mount *m, struct fuse_req *req, struct inode *i,

@@ -6,7 +6,6 @@
  * to whoever renames or removes something there, and such a request may wait for a thread of its
  * lane: those must never wait here. */
 #define FUSE_USE_VERSION 314
-#include "base/clock.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "fuse/spool.h"

@@ -1,5 +1,4 @@
 #define FUSE_USE_VERSION 314
-#include "base/log.h"
 #include "base/util.h"
 #include "fuse/spool.h"
 #include "fuse/spool_hidden.h"

@@ -2,7 +2,6 @@
 #include "fuse/spool.h"
 
 #include "base/util.h"
-#include "store/layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -108,14 +107,6 @@ struct inode *spool_known_node(struct mount *m, const struct stat *st)
     return inode_find(m, INODE_SPOOL, &key, sizeof(key));
 }
 
-int spool_stat(const struct inode *i, struct stat *st)
-{
-    if (fstat(i->spool->fd, st) != 0)
-        return errno;
-    st->st_ino = i->ino;
-    return 0;
-}
-
 const char *spool_fd_path(int fd, char out[SPOOL_FD_PATH])
 {
     snprintf(out, SPOOL_FD_PATH, "/proc/self/fd/%d", fd);
@@ -159,21 +150,12 @@ void spool_getattr(struct mount *m, struct fuse_req *req, struct inode *i,
     (void)m;
     (void)fi;
     struct stat st;
-    int e = spool_stat(i, &st);
-    if (e)
-        fuse_reply_err(req, e);
-    else
-        fuse_reply_attr(req, &st, SPOOL_ATTR_SECONDS);
-}
-
-void spool_statfs(struct mount *m, struct fuse_req *req, struct inode *i)
-{
-    (void)i;
-    struct statvfs v;
-    if (fstatvfs(m->spool->tree, &v) != 0)
+    if (fstat(i->spool->fd, &st) != 0) {
         fuse_reply_err(req, errno);
-    else
-        fuse_reply_statfs(req, &v);
+        return;
+    }
+    st.st_ino = i->ino;
+    fuse_reply_attr(req, &st, SPOOL_ATTR_SECONDS);
 }
 
 /* ---- Attributes ------------------------------------------------------------------------------ */

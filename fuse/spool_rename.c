@@ -1,7 +1,6 @@
 #define FUSE_USE_VERSION 314
 #include "base/util.h"
 #include "fuse/spool.h"
-#include "fuse/spool_hidden.h"
 
 #include <errno.h>
 #include <fcntl.h>
