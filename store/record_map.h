@@ -47,10 +47,4 @@ void record_spans_release(struct cairn_store *s, struct record_span *spans, size
  * it has verified again, before it is handed out any more. The span is to be released as any. */
 void record_span_doubt(struct cairn_store *s, const struct record_span *span);
 
-/* Bring bytes [offset, offset + len) of file i here, several pieces at a time, and wait until they
- * are: for a thread that prefetches. Does nothing for what is local anyway, or where the cache
- * takes nothing. */
-CAIRN_MUST_CHECK int record_prefetch(struct cairn_record *r, const struct cairn_op *op, uint64_t i,
-                                     uint64_t offset, uint64_t len, struct cairn_error *err);
-
 #endif

@@ -489,7 +489,6 @@ static void every_map(struct kit_options shape)
         ck_ok(record_map(r, NULL, 0, 5, 0, &span, 1, &n, &err));
         ck_assert_uint_eq(n, 0);
         ck_fails(record_map(r, NULL, 1, 0, 10, &span, 1, &n, &err), CAIRN_INVALID);
-        ck_ok(record_prefetch(r, NULL, 0, 0, UINT64_MAX, &err));
         cairn_record_close(r);
         if (round == 1)
             kit_reopen(&k);
@@ -595,23 +594,6 @@ START_TEST(test_cache_fill__a_damaged_raw_chunk_is_not_mapped)
 }
 END_TEST
 
-START_TEST(test_cache_fill__prefetched_bytes_cost_no_request_later)
-{
-    start(&(struct kit_options){0});
-    kit_fill(&k, "one", "f", 40 * MB, 0, 1);
-    ck_ok(kit_publish(&k, CK_A, "one", NULL, NULL, &err));
-    struct cairn_record *r = open_record(CK_A);
-    backend_fault_clear(k.s->backend);
-    ck_ok(record_prefetch(r, NULL, 0, 3 * MB, 30 * MB, &err));
-    unsigned n = reads();
-    ck_assert_uint_le(n, 9);
-    read_same(r, 3 * MB, 30 * MB, 40 * MB, 1);
-    ck_assert_uint_eq(reads(), n);
-    cairn_record_close(r);
-    kit_stop(&k);
-}
-END_TEST
-
 /* ---- Everything at once ---- */
 
 struct walker {
@@ -676,5 +658,4 @@ TESTING_MAIN(cache_fill, test_cache_fill__a_random_read_is_one_request_for_its_c
              test_cache_fill__spans_outlive_record_eviction_and_pack,
              test_cache_fill__deleted_packs_are_let_go_when_nobody_reads_them,
              test_cache_fill__a_damaged_raw_chunk_is_not_mapped,
-             test_cache_fill__prefetched_bytes_cost_no_request_later,
              test_cache_fill__many_readers_of_based_chunks_never_wait_in_a_circle)
