@@ -118,14 +118,30 @@ struct worker {
     unsigned no;
 };
 
+/* The next that may run: one thread is left for what is to be kept, however long prefetches take.
+ * NULL: none. */
 static struct job *take_locked(struct tracer *t)
 {
-    struct job *j = t->first;
-    t->first = j->next;
-    if (!t->first)
-        t->last = &t->first;
+    struct job **at = &t->first, *j;
+    while (*at && !(*at)->keep && t->n_fetching == TRACE_THREADS - 1)
+        at = &(*at)->next;
+    j = *at;
+    if (!j)
+        return NULL;
+    *at = j->next;
+    if (t->last == &j->next)
+        t->last = at;
     t->n--;
+    t->n_fetching += !j->keep;
     return j;
+}
+
+static void over_locked(struct tracer *t, bool kept)
+{
+    if (kept && --t->n_keep == 0)
+        pthread_cond_broadcast(&t->quiet);
+    t->n_fetching -= !kept;
+    pthread_cond_signal(&t->wake);
 }
 
 static void *work(void *arg)
@@ -135,11 +151,11 @@ static void *work(void *arg)
     free(arg);
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        if (!t->first) {
+        struct job *j = take_locked(t);
+        if (!j) {
             pthread_cond_wait(&t->wake, &t->lock);
             continue;
         }
-        struct job *j = take_locked(t);
         bool keeps = j->keep;
         pthread_mutex_unlock(&t->lock);
         if (keeps)
@@ -148,9 +164,7 @@ static void *work(void *arg)
             run_prefetch(t, w.no, j->g);
         job_free(t, j);
         pthread_mutex_lock(&t->lock);
-        t->n_keep -= keeps;
-        if (!t->n_keep)
-            pthread_cond_broadcast(&t->quiet);
+        over_locked(t, keeps);
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
@@ -222,8 +236,10 @@ void tracer_free(struct tracer *t)
         cairn_cancel_fire(t->cancel);
     for (unsigned i = 0; i < t->n_threads; i++)
         pthread_join(t->threads[i], NULL);
-    while (t->first)
-        job_free(t, take_locked(t));
+    for (struct job *j = t->first, *next; j; j = next) {
+        next = j->next;
+        job_free(t, j);
+    }
     cairn_cancel_free(t->cancel);
     pthread_cond_destroy(&t->quiet);
     pthread_cond_destroy(&t->wake);

@@ -40,8 +40,9 @@ struct tracer {
     pthread_cond_t wake, quiet;
     struct job *first, **last;
     size_t n;
-    unsigned n_keep; /* jobs that keep something: queued or running */
-    bool ending;     /* nothing is fetched ahead any more */
+    unsigned n_keep;     /* jobs that keep something: queued or running */
+    unsigned n_fetching; /* prefetches that run */
+    bool ending;         /* nothing is fetched ahead any more */
     bool stop;
     int64_t refused_ns; /* the store took no trace; 0: it did, or was not asked */
     struct traced *open;
