@@ -1,7 +1,5 @@
 #include "base/hash.h"
 
-#include "base/hash_lanes.h"
-
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,33 +28,6 @@ static int failed(struct cairn_error *err)
 int hash_sha256(const void *data, size_t len, uint8_t out[SHA256_LEN], struct cairn_error *err)
 {
     return EVP_Digest(data, len, out, NULL, get_md(), NULL) == 1 ? CAIRN_OK : failed(err);
-}
-
-/* Sixteen lanes take as long as this many buffers one after the other do. */
-#define LANES_WORTH 8
-
-int hash_sha256_many(const uint8_t *const *data, size_t n, size_t len, uint8_t *const *out,
-                     struct cairn_error *err)
-{
-    int rc = CAIRN_OK;
-    while (!rc && n) {
-        size_t m = n < LANES_WORTH || !hash_lanes_can() ? 1 : n < HASH_LANES ? n : HASH_LANES;
-        if (m == 1) {
-            rc = hash_sha256(data[0], len, out[0], err);
-        } else {
-            const uint8_t *from[HASH_LANES];
-            uint8_t *to[HASH_LANES], spare[SHA256_LEN];
-            for (size_t i = 0; i < HASH_LANES; i++) {
-                from[i] = data[i < m ? i : 0];
-                to[i] = i < m ? out[i] : spare;
-            }
-            hash_lanes_sha256(from, len, to);
-        }
-        data += m;
-        out += m;
-        n -= m;
-    }
-    return rc;
 }
 
 struct sha256 {

@@ -15,11 +15,6 @@
 CAIRN_MUST_CHECK int hash_sha256(const void *data, size_t len, uint8_t out[SHA256_LEN],
                                  struct cairn_error *err);
 
-/* Of n buffers of len bytes each, into out[i]: where the processor can (AVX-512), sixteen at once,
- * in less than half of the time. */
-CAIRN_MUST_CHECK int hash_sha256_many(const uint8_t *const *data, size_t n, size_t len,
-                                      uint8_t *const *out, struct cairn_error *err);
-
 /* In pieces. new, then update any number of times, then final (which leaves it ready to begin
  * again), then free. */
 struct sha256;

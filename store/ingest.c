@@ -41,8 +41,6 @@ struct batch {
     uint8_t *plain, *coded, *base;
     struct outcome *out;
     struct index_query *asked; /* room for one a chunk */
-    const uint8_t **named;     /* chunks to be named, */
-    uint8_t **names;           /* and where to; the same */
     bool differs;
     int rc;
     struct cairn_error err;
@@ -154,15 +152,15 @@ static size_t chunk_len(const struct batch *b, size_t batch_len, uint32_t i)
     return left < b->in->chunk_size ? left : b->in->chunk_size;
 }
 
-/* What can be told of a chunk by its bytes alone; it is new to all appearances otherwise. */
-static void sift(struct batch *b, const struct manifest_file *pf, uint32_t i, size_t len)
+/* What can be told of a chunk without the index; it is new to all appearances otherwise. */
+static int sift(struct batch *b, const struct manifest_file *pf, uint32_t i, size_t len)
 {
     struct ingest *in = b->in;
     struct outcome *o = &b->out[i];
     const uint8_t *plain = b->plain + (size_t)i * in->chunk_size;
     if (util_is_zero(plain, len)) {
         o->fate = FATE_ZERO;
-        return;
+        return CAIRN_OK;
     }
     hash_xxh3(in->s->format.secret, plain, len, o->xxh);
     struct chunk parent;
@@ -174,31 +172,15 @@ static void sift(struct batch *b, const struct manifest_file *pf, uint32_t i, si
             usable(in, &parent)) {
             o->fate = FATE_KNOWN;
             o->chunk = parent;
-            return;
+            return CAIRN_OK;
         }
     }
     o->fate = FATE_NEW;
-    b->differs = b->differs || in->opt->compare_only;
-}
-
-/* The names of all that look new; those of one length together. */
-static int name_new(struct batch *b, size_t batch_len)
-{
-    size_t n = 0, size = b->in->chunk_size;
-    int rc = CAIRN_OK;
-    for (uint32_t i = 0; !rc && i < b->n; i++) {
-        const uint8_t *plain = b->plain + i * size;
-        size_t len = chunk_len(b, batch_len, i);
-        if (b->out[i].fate != FATE_NEW)
-            continue;
-        if (len < size) {
-            rc = hash_sha256(plain, len, b->out[i].chunk.sha, &b->err);
-        } else {
-            b->named[n] = plain;
-            b->names[n++] = b->out[i].chunk.sha;
-        }
+    if (in->opt->compare_only) {
+        b->differs = true;
+        return CAIRN_OK;
     }
-    return rc ? rc : hash_sha256_many(b->named, n, size, b->names, &b->err);
+    return hash_sha256(plain, len, o->chunk.sha, &b->err);
 }
 
 /* Ask the index for all that look new, at once. What it does not tell is stored again. */
@@ -231,13 +213,11 @@ static int work_chunks(struct batch *b, struct chunk_ctx *ctx, const struct mani
 {
     struct ingest *in = b->in;
     int rc = CAIRN_OK;
-    for (uint32_t i = 0; i < b->n; i++) {
+    for (uint32_t i = 0; !rc && i < b->n; i++) {
         if (atomic_load(&in->stop))
             return CAIRN_OK;
-        sift(b, pf, i, chunk_len(b, len, i));
+        rc = sift(b, pf, i, chunk_len(b, len, i));
     }
-    if (!in->opt->compare_only)
-        rc = name_new(b, len);
     if (rc || in->opt->compare_only)
         return rc;
     look_up(b, len);
@@ -596,14 +576,11 @@ static int allocate(struct ingest *in)
         b->plain = malloc(len);
         b->out = calloc(in->batch_max, sizeof(b->out[0]));
         b->asked = calloc(in->batch_max, sizeof(b->asked[0]));
-        b->named = calloc(in->batch_max, sizeof(b->named[0]));
-        b->names = calloc(in->batch_max, sizeof(b->names[0]));
         b->base = malloc(in->chunk_size);
         /* Room for each chunk encoded with and without its base; untouched pages cost nothing. */
         if (codes)
             b->coded = malloc(in->batch_max * 2 * codec_bound(in->chunk_size));
-        if (!b->plain || !b->out || !b->asked || !b->named || !b->names || !b->base ||
-            (codes && !b->coded))
+        if (!b->plain || !b->out || !b->asked || !b->base || (codes && !b->coded))
             return error_oom(in->err, "publish");
     }
     int rc = manifest_builder_new(in->chunk_size, &in->result->builder, in->err);
@@ -626,8 +603,6 @@ static void release(struct ingest *in)
         free(b->base);
         free(b->out);
         free(b->asked);
-        free(b->named);
-        free(b->names);
     }
     for (size_t i = 0; in->fds && i < in->opt->files->n; i++)
         if (in->fds[i] >= 0)

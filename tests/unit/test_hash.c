@@ -55,36 +55,6 @@ START_TEST(test_hash__sha256_in_pieces_is_the_same_and_can_begin_again)
 }
 END_TEST
 
-/* Every length around the ends of blocks, and every number of buffers around what is done at once.
- */
-START_TEST(test_hash__sha256_of_many_is_that_of_each)
-{
-    struct cairn_error err;
-    enum { MOST = 34, LEN_MAX = 200 };
-    static uint8_t data[MOST][65536];
-    uint8_t got[MOST + 1][SHA256_LEN], want[SHA256_LEN];
-    const uint8_t *from[MOST];
-    uint8_t *to[MOST];
-    for (size_t i = 0; i < MOST; i++) {
-        testing_fill(data[i], sizeof(data[i]), i + 1);
-        from[i] = data[i] + i % 3; /* not aligned */
-        to[i] = got[i];
-    }
-    for (size_t len = 0; len <= LEN_MAX + 1; len++) {
-        size_t bytes = len > LEN_MAX ? sizeof(data[0]) - 2 : len;
-        for (size_t n = len % 5; n <= MOST; n += 3) {
-            memset(got, 0xa5, sizeof(got));
-            ck_ok(hash_sha256_many(from, n, bytes, to, &err));
-            for (size_t i = 0; i < n; i++) {
-                ck_ok(hash_sha256(from[i], bytes, want, &err));
-                ck_assert_mem_eq(got[i], want, SHA256_LEN);
-            }
-            ck_assert_int_eq(got[n][0], 0xa5);
-        }
-    }
-}
-END_TEST
-
 static void keyed(uint64_t seed, const void *data, size_t len, uint8_t out[XXH3_LEN])
 {
     uint8_t secret[XXH3_SECRET_LEN];
@@ -141,5 +111,4 @@ END_TEST
 
 TESTING_MAIN(hash, test_hash__sha256_examples_of_fips_180,
              test_hash__sha256_in_pieces_is_the_same_and_can_begin_again,
-             test_hash__sha256_of_many_is_that_of_each,
              test_hash__xxh3_depends_on_data_and_secret_only, test_hash__xxh3_values_are_for_ever)
