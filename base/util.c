@@ -50,6 +50,18 @@ bool util_is_zero(const void *data, size_t len)
     return len <= 16 || memcmp(b, b + 16, len - 16) == 0;
 }
 
+ssize_t util_first_name(const char *path, char name[NAME_MAX + 1])
+{
+    size_t n = strcspn(path, "/");
+    if (n > NAME_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(name, path, n);
+    name[n] = 0;
+    return (ssize_t)n;
+}
+
 bool util_is_utf8(const void *data, size_t len)
 {
     const uint8_t *p = data, *end = p + len;

@@ -3,6 +3,7 @@
 #define CAIRN_BASE_UTIL_H
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -88,6 +89,10 @@ void util_hex(const void *data, size_t len, char *out);
 
 /* Exactly 2 * len lower-case hex digits at text; false otherwise. */
 bool util_unhex(const char *text, void *out, size_t len);
+
+/* The first name of path, up to a '/' or its end: the length, or -1 with errno where it is longer
+ * than any can be. */
+ssize_t util_first_name(const char *path, char name[NAME_MAX + 1]);
 
 /* True when all len bytes are zero. */
 bool util_is_zero(const void *data, size_t len);

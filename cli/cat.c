@@ -1,8 +1,8 @@
 /* cat. */
 #include "base/util.h"
 #include "cli/commands.h"
-#include "cli/record.h"
 #include "cli/remote.h"
+#include "store/record_scope.h"
 
 #include <errno.h>
 #include <fcntl.h>

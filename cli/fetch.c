@@ -1,8 +1,8 @@
 /* fetch. */
 #include "cli/commands.h"
 #include "cli/files.h"
-#include "cli/record.h"
 #include "cli/term.h"
+#include "store/record_scope.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* show. */
 #include "base/jval.h"
 #include "cli/commands.h"
-#include "cli/record.h"
 #include "cli/remote.h"
 #include "store/json.h"
+#include "store/record_scope.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -41,11 +41,7 @@ static void print_json(struct output *out, const struct shown *shown,
     for (uint64_t i = 0; i < info->files && !output_piece(out); i++) {
         struct cairn_file file;
         shown_file(shown, i, &file);
-        jsonw_object(w, NULL);
-        jsonw_bytes(&out->json, "path", file.path, strlen(file.path));
-        jsonw_u64(w, "size", file.size);
-        jsonw_u64(w, "data_bytes", file.data_bytes);
-        jsonw_object_end(w);
+        json_file(w, &file);
     }
     jsonw_array_end(w);
     jsonw_object_end(w);

@@ -4,16 +4,11 @@
 #include "service/core.h"
 #include "service/etag.h"
 #include "service/route.h"
+#include "store/record_scope.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-static void close_record(struct cairn_record **record)
-{
-    cairn_record_close(*record);
-}
-#define CLEANUP_RECORD __attribute__((cleanup(close_record)))
 
 #define PIECE_NS (60 * NS_PER_S) /* a piece that takes longer is given up */
 

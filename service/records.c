@@ -5,16 +5,11 @@
 #include "service/etag.h"
 #include "service/route.h"
 #include "store/json.h"
+#include "store/record_scope.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-static void close_record(struct cairn_record **record)
-{
-    cairn_record_close(*record);
-}
-#define CLEANUP_RECORD __attribute__((cleanup(close_record)))
 
 #define PAGE     1000
 #define PAGE_MAX 10000
@@ -82,35 +77,25 @@ static void json_files(struct jsonw *w, const struct cairn_record *record, uint6
     for (uint64_t i = 0; i < n && !w->rc; i++) {
         struct cairn_file file;
         cairn_record_file(record, i, &file);
-        jsonw_object(w, NULL);
-        jsonw_bytes(w, "path", file.path, strlen(file.path));
-        jsonw_u64(w, "size", file.size);
-        jsonw_u64(w, "data_bytes", file.data_bytes);
-        jsonw_object_end(w);
+        json_file(w, &file);
     }
     jsonw_array_end(w);
 }
 
-static int whole_record(struct jsonw *w, const struct cairn_record *record)
+/* *known: the client has this generation already, and the answer says so. The record is opened for
+ * its meta, too: without its export there is no such record. */
+static int open_record(const struct request *r, struct cairn_record **record,
+                       struct cairn_record_info *info, struct response *out, bool *known,
+                       struct cairn_error *err)
 {
-    struct cairn_record_info info;
-    cairn_record_info(record, &info);
-    jsonw_object(w, NULL);
-    json_record(w, &info);
-    json_meta(w, &info);
-    json_files(w, record, info.files);
-    jsonw_object_end(w);
-    return jsonw_end(w);
-}
-
-/* True: the client has this generation already, and the answer says so. */
-static int tag(const struct request *r, const char *gen, struct response *out, bool *known,
-               struct cairn_error *err)
-{
-    *known = etag_matches(r->if_none_match, gen);
+    int rc = cairn_record_open(service_store(r->service), &r->op, r->id, record, err);
+    if (rc)
+        return rc;
+    cairn_record_info(*record, info);
+    *known = etag_matches(r->if_none_match, info->gen);
     if (*known)
         out->status = 304;
-    return response_header(out, err, "ETag", "\"%s\"", gen);
+    return response_header(out, err, "ETag", "\"%s\"", info->gen);
 }
 
 int records_show(struct request *r, struct response *out, struct cairn_error *err)
@@ -118,15 +103,16 @@ int records_show(struct request *r, struct response *out, struct cairn_error *er
     CLEANUP_RECORD struct cairn_record *record = NULL;
     struct cairn_record_info info;
     bool known;
-    int rc = cairn_record_open(service_store(r->service), &r->op, r->id, &record, err);
-    if (rc)
-        return rc;
-    cairn_record_info(record, &info);
-    rc = tag(r, info.gen, out, &known, err);
+    int rc = open_record(r, &record, &info, out, &known, err);
     if (rc || known)
         return rc;
     struct jsonw w = RESPONSE_JSON(out, err);
-    return whole_record(&w, record);
+    jsonw_object(&w, NULL);
+    json_record(&w, &info);
+    json_meta(&w, &info);
+    json_files(&w, record, info.files);
+    jsonw_object_end(&w);
+    return jsonw_end(&w);
 }
 
 int records_meta(struct request *r, struct response *out, struct cairn_error *err)
@@ -134,13 +120,9 @@ int records_meta(struct request *r, struct response *out, struct cairn_error *er
     CLEANUP_RECORD struct cairn_record *record = NULL;
     struct cairn_record_info info;
     bool known;
-    /* Not meta.json alone: without its export there is no such record. */
-    int rc = cairn_record_open(service_store(r->service), &r->op, r->id, &record, err);
-    if (rc)
-        return rc;
-    cairn_record_info(record, &info);
-    out->content_type = "application/octet-stream";
-    rc = tag(r, info.gen, out, &known, err);
+    int rc = open_record(r, &record, &info, out, &known, err);
+    if (!rc)
+        out->content_type = "application/octet-stream";
     return rc || known ? rc : buf_add(&out->body, info.meta, info.meta_len, err);
 }
 

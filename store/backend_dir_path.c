@@ -127,13 +127,9 @@ static int walk(int root, const char *path, int flags)
     int at = root;
     for (;;) {
         char name[NAME_MAX + 1];
-        size_t n = strcspn(path, "/");
-        if (n > NAME_MAX) {
-            errno = ENAMETOOLONG;
+        ssize_t n = util_first_name(path, name);
+        if (n < 0)
             return -1;
-        }
-        memcpy(name, path, n);
-        name[n] = 0;
         bool last = path[n] == 0;
         int fd = dir_step(at, name, last ? flags : O_PATH | O_DIRECTORY);
         if (fd < 0 || last)
@@ -227,13 +223,9 @@ static int walk_folders(const struct dir_backend *d, const char *path, bool make
     CLEANUP_FD int parent = dir_resolve(d, "", O_RDONLY | O_DIRECTORY);
     for (const char *p = path; parent >= 0; p++) {
         char name[NAME_MAX + 1];
-        size_t n = strcspn(p, "/");
-        if (n > NAME_MAX) {
-            errno = ENAMETOOLONG;
+        ssize_t n = util_first_name(p, name);
+        if (n < 0)
             return -1;
-        }
-        memcpy(name, p, n);
-        name[n] = 0;
         int fd = walk_into(parent, name, make, promise);
         if (fd < 0)
             return -1;

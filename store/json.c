@@ -1,5 +1,7 @@
 #include "store/json.h"
 
+#include <string.h>
+
 void json_list_entry(struct jsonw *w, const struct cairn_list_entry *e)
 {
     jsonw_object(w, NULL);
@@ -40,4 +42,13 @@ void json_record(struct jsonw *w, const struct cairn_record_info *info)
     jsonw_u64(w, "data_bytes", info->data_bytes);
     jsonw_u64(w, "stored_bytes", info->stored_bytes);
     jsonw_u64(w, "chunks", info->chunks);
+}
+
+void json_file(struct jsonw *w, const struct cairn_file *file)
+{
+    jsonw_object(w, NULL);
+    jsonw_bytes(w, "path", file->path, strlen(file->path));
+    jsonw_u64(w, "size", file->size);
+    jsonw_u64(w, "data_bytes", file->data_bytes);
+    jsonw_object_end(w);
 }

@@ -34,13 +34,9 @@ static int open_by_names(int dir, const char *path, int flags)
     CLEANUP_FD int held = -1;
     for (int at = dir;;) {
         char name[NAME_MAX + 1];
-        size_t n = strcspn(path, "/");
-        if (n > NAME_MAX) {
-            errno = ENAMETOOLONG;
+        ssize_t n = util_first_name(path, name);
+        if (n < 0)
             return -1;
-        }
-        memcpy(name, path, n);
-        name[n] = 0;
         path += n + (path[n] == '/');
         int fd = openat(at, name, *path ? O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC : flags);
         if (fd < 0 || !*path)

@@ -1,5 +1,9 @@
 #include "base/util.h"
+
 #include "tests/lib/testing.h"
+
+#include <errno.h>
+#include <string.h>
 
 START_TEST(test_util__is_zero_sees_every_byte)
 {
@@ -38,5 +42,25 @@ START_TEST(test_util__utf8_is_that_of_rfc3629)
 }
 END_TEST
 
+START_TEST(test_util__first_name_of_a_path)
+{
+    char name[NAME_MAX + 1], path[NAME_MAX + 3];
+    ck_assert_int_eq(util_first_name("a/b", name), 1);
+    ck_assert_str_eq(name, "a");
+    ck_assert_int_eq(util_first_name("abc", name), 3);
+    ck_assert_str_eq(name, "abc");
+    ck_assert_int_eq(util_first_name("/abc", name), 0);
+    ck_assert_str_eq(name, "");
+    memset(path, 'x', sizeof(path));
+    memcpy(path + NAME_MAX, "/y", 3);
+    ck_assert_int_eq(util_first_name(path, name), NAME_MAX);
+    path[NAME_MAX] = 'x';
+    errno = 0;
+    ck_assert_int_eq(util_first_name(path, name), -1);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+}
+END_TEST
+
 TESTING_MAIN(util, test_util__is_zero_sees_every_byte,
-             test_util__unhex_takes_exactly_lower_case_digits, test_util__utf8_is_that_of_rfc3629)
+             test_util__unhex_takes_exactly_lower_case_digits, test_util__utf8_is_that_of_rfc3629,
+             test_util__first_name_of_a_path)

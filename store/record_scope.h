@@ -1,6 +1,6 @@
 /* An open record as a local variable. */
-#ifndef CAIRN_CLI_RECORD_H
-#define CAIRN_CLI_RECORD_H
+#ifndef CAIRN_STORE_RECORD_SCOPE_H
+#define CAIRN_STORE_RECORD_SCOPE_H
 
 #include "store/cairn.h"
 
