@@ -36,7 +36,7 @@ static int make_secret(struct index *x, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-int index_open(const char *path, const char *store_id, struct index **out, struct cairn_error *err)
+int index_new(const char *path, const char *store_id, struct index **out, struct cairn_error *err)
 {
     uint8_t raw[INDEX_STORE_ID_LEN / 2];
     if (!util_unhex(store_id, raw, sizeof(raw)))
@@ -50,14 +50,25 @@ int index_open(const char *path, const char *store_id, struct index **out, struc
     if (asprintf(&x->lock_path, "%s.lock", path) < 0)
         x->lock_path = NULL;
     int rc = x->path && x->lock_path ? make_secret(x, err) : error_oom(err, "index");
-    if (!rc)
-        rc = index_db_call(x, nothing, NULL, false, err);
     if (rc) {
         index_close(x);
         return rc;
     }
     *out = x;
     return CAIRN_OK;
+}
+
+int index_open(const char *path, const char *store_id, struct index **out, struct cairn_error *err)
+{
+    struct index *x = NULL;
+    int rc = index_new(path, store_id, &x, err);
+    if (!rc)
+        rc = index_db_call(x, nothing, NULL, false, err);
+    if (!rc)
+        *out = x;
+    else
+        index_close(x);
+    return rc;
 }
 
 void index_close(struct index *x)

@@ -18,6 +18,10 @@ struct index;
  * transient from opening; a damaged file is none. */
 CAIRN_MUST_CHECK int index_open(const char *path, const char *store_id, struct index **out,
                                 struct cairn_error *err);
+/* The same, but the file is opened by the first call that needs it, which has its errors: most
+ * commands ask an index for nothing. Errors: internal. */
+CAIRN_MUST_CHECK int index_new(const char *path, const char *store_id, struct index **out,
+                               struct cairn_error *err);
 void index_close(struct index *x); /* NULL is allowed */
 
 /* Made just now, or never completely built: lookups will miss. */

@@ -55,7 +55,7 @@ struct index {
     uint8_t secret[XXH3_SECRET_LEN];       /* of the rows' checksum; constant */
 
     pthread_mutex_t lock; /* guards all below */
-    struct sqlite3 *db;   /* NULL: could not be opened again, see retry_ns */
+    struct sqlite3 *db;   /* NULL: not needed yet, or not to be had, see retry_ns */
     struct sqlite3_stmt *statements[INDEX_STATEMENTS];
     dev_t dev; /* the file that db has open */
     ino_t ino;

@@ -183,7 +183,7 @@ static int open_index(struct cairn_store *s, const char *state, struct cairn_err
     char *file;
     if (asprintf(&file, "%s/index.db", s->state) < 0)
         return error_oom(err, "path");
-    rc = index_open(file, s->format.store_id, &s->index, err);
+    rc = index_new(file, s->format.store_id, &s->index, err);
     free(file);
     return rc;
 }

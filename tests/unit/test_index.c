@@ -197,6 +197,35 @@ START_TEST(test_index__a_bad_store_id_and_a_missing_folder_are_errors)
 }
 END_TEST
 
+/* What asks it for nothing makes no file, and is not held up by one that cannot be opened. */
+START_TEST(test_index__a_new_one_is_opened_by_the_first_call)
+{
+    new_path();
+    struct cairn_error err;
+    struct index *x = NULL;
+    ck_fails(index_new(path, "nonsense", &x, &err), CAIRN_INVALID);
+    ck_ok(index_new(path, store_a, &x, &err));
+    ck_assert_int_ne(access(path, F_OK), 0);
+    index_close(x);
+    ck_assert_int_ne(access(path, F_OK), 0);
+
+    ck_ok(index_new(path, store_a, &x, &err));
+    add_ok(x, 1, N);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    index_close(x);
+    ck_ok(index_new(path, store_a, &x, &err));
+    ck_assert_uint_eq(count_known(x, 1), N);
+    index_close(x);
+
+    snprintf(path, sizeof(path), "%s", testing_tmpdir()); /* a folder */
+    ck_ok(index_new(path, store_a, &x, &err));
+    struct index_stats st;
+    ck_fails(index_stats(x, &st, &err), CAIRN_PERMANENT);
+    ck_assert(index_is_new(x));
+    index_close(x);
+}
+END_TEST
+
 /* ---- Several processes ----------------------------------------------------------------------- */
 
 static pid_t child(void (*fn)(int arg), int arg)
@@ -507,7 +536,8 @@ TESTING_MAIN(index, test_index__says_what_it_was_told, test_index__a_known_chunk
              test_index__a_chunk_whose_base_is_gone_is_not_known,
              test_index__many_at_once_get_the_same_answers,
              test_index__a_bad_store_id_and_a_missing_folder_are_errors,
-             test_index__processes_share_it, test_index__threads_share_one,
+             test_index__a_new_one_is_opened_by_the_first_call, test_index__processes_share_it,
+             test_index__threads_share_one,
              test_index__a_kill_in_the_middle_of_adding_leaves_whole_packs,
              test_index__a_kill_while_it_is_replaced_leaves_one_that_opens,
              test_index__holders_of_a_replaced_file_follow,
