@@ -111,7 +111,7 @@ struct backend_ops {
     void (*upload_abort)(struct backend_upload *up);
 
     /* The commit of a record in two halves. stage keeps meta beside the record, not visible as its
-     * meta.json (directory: meta-<gen>.staged, its bytes fsynced, its name by the commit; S3:
+     * meta.json (directory: meta-<gen>.staged, durable, bytes and name, by the commit; S3:
      * nothing to do). commit makes it meta.json in one step; once: only if there is no meta.json
      * yet, else busy with errno EEXIST (S3 looks first, and asks the server to refuse).
      * busy with errno ENOENT: the staged meta is gone, a collector fenced this writer off: start

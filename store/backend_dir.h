@@ -77,7 +77,7 @@ void dir_stat_of(const struct stat *st, struct backend_stat *out);
 enum dir_install {
     DIR_REPLACE, /* durable, whether or not the key is taken */
     DIR_ONCE,    /* durable; busy if the key is taken */
-    DIR_STAGE,   /* as DIR_REPLACE, but of the name nothing is promised yet */
+    DIR_STAGE,   /* as DIR_REPLACE, but durable, bytes and name, only by the commit */
 };
 /* A whole object: a file in tmp/, fsynced, then under its name, with the folder fsynced. */
 CAIRN_MUST_CHECK int dir_write(const struct dir_backend *d, const struct cairn_op *op,

@@ -9,8 +9,8 @@
 
 /* ---- The commit ---- */
 
-/* The bytes are durable; the name need not be: nothing was promised to whoever crashes before the
- * commit, and the commit's fsync of the folder is for both names. */
+/* The bytes are on their way, and neither they nor the name need be durable yet: nothing was
+ * promised to whoever crashes before the commit, which makes sure of both. */
 int dir_stage(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
               const void *meta, size_t len, struct cairn_error *err)
 {
@@ -35,6 +35,12 @@ static int commit_failed(const struct dir_backend *d, int sys_errno, const char 
                           gen);
 }
 
+static int sync_staged(int folder, const char *name)
+{
+    CLEANUP_FD int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
+}
+
 int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, const char *gen,
                const void *meta, size_t len, enum backend_once once, struct cairn_error *err)
 {
@@ -49,6 +55,8 @@ int dir_commit(struct backend *b, const struct cairn_op *op, const char *id, con
     const char *name = dir_split(staged, parent);
     CLEANUP_FD int folder = dir_folder(d, parent, false);
     if (folder < 0)
+        return commit_failed(d, errno, id, gen, err);
+    if (sync_staged(folder, name) != 0)
         return commit_failed(d, errno, id, gen, err);
     STEP("backend.commit-begun");
     /* meta.json's time is that of the commit, also when this writer stood still for hours: the

@@ -117,6 +117,20 @@ static int give_name(const struct dir_backend *d, const char *parent, const char
     return -1;
 }
 
+/* Of what is only staged the bytes are written, and errors of that told here, while the journal of
+ * the file system is left to the fsync of the manifest that follows, and dir_commit makes sure of
+ * it: one journal commit less, about a millisecond. */
+static int make_durable(int fd, enum dir_install how)
+{
+    if (how == DIR_STAGE) {
+        if (sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0)
+            return 0;
+        if (errno == EIO || errno == ENOSPC || errno == EDQUOT)
+            return -1; /* told once: fsync would know nothing of it */
+    }
+    return fsync(fd);
+}
+
 /* fsync the file, give it its name, fsync the folder. */
 static int temp_install(const struct dir_backend *d, const struct cairn_op *op, const char *verb,
                         const char *key, enum dir_install how, struct temp *t,
@@ -124,7 +138,7 @@ static int temp_install(const struct dir_backend *d, const struct cairn_op *op, 
 {
     char parent[PATH_MAX];
     const char *leaf = dir_split(key, parent);
-    if (fsync(t->fd) != 0)
+    if (make_durable(t->fd, how) != 0)
         return dir_fail_write(d, errno, verb, key, err);
     STEP("backend.temp-synced");
     int rc = dir_op_check(op, verb, key, err);

@@ -22,7 +22,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#define ID "ck_0123456789abcdef"
+#define ID  "ck_0123456789abcdef"
+#define GEN "0123456789abcdef"
 
 static const char *root;
 static struct backend *b;
@@ -313,18 +314,41 @@ START_TEST(test_backend_dir_refused__works_without_flock_and_says_so)
 }
 END_TEST
 
+/* What cannot be written of a staged meta is told at once, since a later fsync would not tell it
+ * again; where there is no such call, fsync does it. */
+START_TEST(test_backend_dir_refused__a_staged_meta_is_written_or_refused)
+{
+    root = testing_tmpdir();
+    ck_ok(backend_dir_open(root, &b, &err));
+    refuse(SYS_sync_file_range, ENOSYS);
+    ck_ok(b->ops->stage(b, NULL, ID, GEN, "{}", 2, &err));
+    refuse(SYS_sync_file_range, ENOSPC);
+    ck_fails(b->ops->stage(b, NULL, ID, GEN, "{}", 2, &err), CAIRN_NO_SPACE);
+    refuse(SYS_sync_file_range, EIO);
+    ck_fails(b->ops->stage(b, NULL, ID, GEN, "{}", 2, &err), CAIRN_PERMANENT);
+    ck_ok(b->ops->commit(b, NULL, ID, GEN, "{}", 2, BACKEND_ONCE, &err));
+    ck_assert_uint_eq(count(""), 1);
+    backend_free(b);
+}
+END_TEST
+
 START_TEST(test_backend_dir_refused__a_failing_fsync_fails_the_write)
 {
     root = testing_tmpdir();
     ck_ok(backend_dir_open(root, &b, &err));
     ck_ok(put("packs/00/x", "x"));
+    ck_ok(b->ops->stage(b, NULL, ID, GEN, "{}", 2, &err));
     refuse(SYS_fsync, EIO);
+    /* The commit makes durable what was staged, before it is the record's. */
+    ck_fails(b->ops->commit(b, NULL, ID, GEN, "{}", 2, BACKEND_ONCE, &err), CAIRN_PERMANENT);
+    ck_assert_int_ne(access(path_of("records/" ID "/meta.json"), F_OK), 0);
+    ck_assert_int_eq(access(path_of("records/" ID "/meta-" GEN ".staged"), F_OK), 0);
     struct backend_upload *up;
     ck_fails(put("packs/00/y", "y"), CAIRN_PERMANENT);
     ck_assert_int_eq(err.sys_errno, EIO);
     ck_ok(b->ops->upload_new(b, NULL, &up, &err));
     ck_fails(b->ops->upload_commit(up, NULL, "packs/00/z", 0, &err), CAIRN_PERMANENT);
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(count("packs/"), 1);
     bool failed = false;
     const char *key = "packs/00/x";
     ck_fails(b->ops->remove(b, NULL, &key, 1, &failed, &err), CAIRN_PERMANENT);
@@ -341,4 +365,5 @@ TESTING_MAIN(backend_dir_refused, test_backend_dir_refused__a_full_disk_leaves_n
              test_backend_dir_refused__works_where_openat2_is_forbidden,
              test_backend_dir_refused__works_where_rename_cannot_refuse_to_replace,
              test_backend_dir_refused__works_without_flock_and_says_so,
+             test_backend_dir_refused__a_staged_meta_is_written_or_refused,
              test_backend_dir_refused__a_failing_fsync_fails_the_write)
