@@ -6,10 +6,12 @@
 #include "tests/lib/s3_fault_server.h"
 #include "tests/mount/stage.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define KIB     ((size_t)1 << 10)
@@ -304,6 +306,31 @@ START_TEST(test_trace__it_goes_with_its_record)
 }
 END_TEST
 
+START_TEST(test_trace__alone_it_shows_no_record)
+{
+    struct stat st;
+    unsigned n = 0;
+    begin(1);
+    s3fs_store(fs, key_of(STAGE_B, gen), "{\"files\":[],\"touched\":[]}", 25);
+    ck_errno(stat(world_path(&w, 0, STAGE_B), &st), ENOENT);
+    DIR *d = opendir(world_path(&w, 0, NULL));
+    ck_assert_ptr_nonnull(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    ck_assert_uint_eq(n, 3); /* with . and .. */
+    /* Beside a record it shows nowhere either. */
+    s3fs_store(fs, key_of(STAGE_A, gen), "{\"files\":[],\"touched\":[]}", 25);
+    d = opendir(world_path(&w, 0, STAGE_A));
+    ck_assert_ptr_nonnull(d);
+    for (n = 0; readdir(d); n++)
+        ;
+    closedir(d);
+    ck_assert_uint_eq(n, 4); /* meta.json and the export */
+    end();
+}
+END_TEST
+
 /* ---- Nobody waits for it ---- */
 
 START_TEST(test_trace__an_open_file_is_read_while_the_store_is_slow_ahead)
@@ -373,7 +400,7 @@ TESTING_MAIN(mount_trace, test_trace__what_was_touched_first_is_here_at_the_next
              test_trace__what_is_no_trace_harms_nobody_and_is_replaced,
              test_trace__who_may_not_write_reads_all_the_same, test_trace__little_is_not_kept,
              test_trace__without_them_nothing_is_asked_for_or_put,
-             test_trace__it_goes_with_its_record,
+             test_trace__it_goes_with_its_record, test_trace__alone_it_shows_no_record,
              test_trace__an_open_file_is_read_while_the_store_is_slow_ahead,
              test_trace__a_mount_that_fetches_ahead_ends_at_once,
              test_trace__what_was_read_last_is_kept_at_the_end_of_the_mount)
