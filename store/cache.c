@@ -124,11 +124,11 @@ bool cache_find(struct cache *c, const uint8_t pack[PACK_ID_LEN], uint32_t offse
     bool touches = false, found = false;
     pthread_mutex_lock(&c->lock);
     struct cache_pack *p = cache_pack_find_locked(c, pack);
-    bool open = p != NULL;
-    if (open)
+    bool done = p || cache_pack_is_absent_locked(c, pack);
+    if (p)
         found = find_locked(c, p, offset, out, &touches);
     pthread_mutex_unlock(&c->lock);
-    if (!open && (p = cache_pack_get(c, pack, false, NULL))) {
+    if (!done && (p = cache_pack_get(c, pack, false, NULL))) {
         pthread_mutex_lock(&c->lock);
         found = find_locked(c, p, offset, out, &touches);
         pthread_mutex_unlock(&c->lock);

@@ -43,7 +43,8 @@ struct cache_ref {
     bool confirmed;          /* this process verified it */
 };
 
-/* False: not there. */
+/* False: not there. A file that another process made in the last second may be overlooked: see
+ * cache_refresh. */
 bool cache_find(struct cache *c, const uint8_t pack[PACK_ID_LEN], uint32_t offset,
                 struct cache_ref *out);
 void cache_put(struct cache *c, struct cache_ref *ref);
@@ -64,6 +65,11 @@ struct cache_item {
 void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
                   size_t n);
 
+/* The same chunks will be added soon, perhaps in parts (plain is not looked at): give them their
+ * places, which other processes have to be locked out for, in one go. Not needed, only quicker. */
+void cache_reserve(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
+                   size_t n);
+
 /* Its disk failed: nothing is added for a while. */
 bool cache_paused(struct cache *c);
 
@@ -73,6 +79,7 @@ void cache_tidy(struct cache *c);
 
 struct cache_stats {
     uint64_t hits, misses;             /* chunks, of cache_find */
+    uint64_t opened;                   /* files, also those that were not there */
     uint64_t inserted, inserted_bytes; /* chunks */
     uint64_t rejected;                 /* chunks whose bytes were not what they should be */
     uint64_t not_kept;                 /* chunks that were not added, for whatever reason */

@@ -59,11 +59,22 @@ static int scan(void *ctx, budget_emit *emit, void *to, struct cairn_error *err)
         int e = errno;
         return error_sys(err, e, "opening %s", c->folder);
     }
+    CLEANUP_DIR DIR *dir = fdopendir(root);
+    if (!dir) {
+        int e = errno;
+        return error_sys(err, e, "opening %s", c->folder);
+    }
+    root = -1; /* dir's */
     int rc = CAIRN_OK;
-    for (unsigned i = 0; !rc && i < 256; i++) {
-        char name[3];
-        snprintf(name, sizeof(name), "%02x", i);
-        rc = scan_folder(root, name, emit, to, err);
+    const struct dirent *d;
+    while (!rc && (errno = 0, d = readdir(dir))) {
+        uint8_t first;
+        if (util_unhex(d->d_name, &first, 1))
+            rc = scan_folder(dirfd(dir), d->d_name, emit, to, err);
+    }
+    if (!rc && errno) {
+        int e = errno;
+        rc = error_sys(err, e, "reading %s", c->folder);
     }
     return rc;
 }

@@ -26,6 +26,7 @@ struct insert {
     const struct cache_item *items;
     struct plan *plans;
     size_t n;
+    bool reserves; /* places only */
     uint64_t charged;
 };
 
@@ -241,7 +242,7 @@ static int insert(struct insert *in, bool *stale, struct cairn_error *err)
         return error_set(err, CAIRN_BUSY, 0, "the cache's bound is reached");
     in->charged = bytes;
     int rc = take_places(in, stale, err);
-    if (!rc)
+    if (!rc && !in->reserves)
         rc = write_all(in, err);
     /* What others had written meanwhile, or could not be. */
     budget_credit(in->c->budget, in->charged);
@@ -250,9 +251,9 @@ static int insert(struct insert *in, bool *stale, struct cairn_error *err)
 
 /* One or several chunks of a pack whose file is open. */
 static int insert_into(struct cache *c, struct cache_pack *p, const struct cache_item *items,
-                       size_t n, bool *stale, struct cairn_error *err)
+                       size_t n, bool reserves, bool *stale, struct cairn_error *err)
 {
-    struct insert in = {.c = c, .p = p, .items = items, .n = n};
+    struct insert in = {.c = c, .p = p, .items = items, .n = n, .reserves = reserves};
     struct plan few[PIECES_MAX] = {0};
     CLEANUP_FREE struct plan *many = NULL;
     in.plans = few;
@@ -261,7 +262,7 @@ static int insert_into(struct cache *c, struct cache_pack *p, const struct cache
     if (!in.plans)
         return error_oom(err, "cache");
     int rc = insert(&in, stale, err);
-    if (rc) {
+    if (rc && !reserves) {
         pthread_mutex_lock(&c->lock);
         for (size_t i = 0; i < n; i++)
             c->stats.not_kept += in.plans[i].writes;
@@ -270,21 +271,15 @@ static int insert_into(struct cache *c, struct cache_pack *p, const struct cache
     return rc;
 }
 
-void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
-                  size_t n)
+static void add(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
+                size_t n, bool reserves)
 {
     struct cairn_error err;
     int rc = CAIRN_OK;
-    if (cache_paused(c)) {
-        pthread_mutex_lock(&c->lock);
-        c->stats.not_kept += n;
-        pthread_mutex_unlock(&c->lock);
-        return;
-    }
     for (int tries = 0; tries < 2; tries++) {
         struct cache_pack *p = cache_pack_get(c, pack, true, &err);
         bool stale = false;
-        rc = p ? insert_into(c, p, items, n, &stale, &err) : err.error_class;
+        rc = p ? insert_into(c, p, items, n, reserves, &stale, &err) : err.error_class;
         if (stale)
             cache_pack_forget(c, p);
         if (p)
@@ -295,4 +290,23 @@ void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct
     /* Neither the bound nor another process at the same file is a fault of the disk. */
     if (rc && rc != CAIRN_BUSY && rc != CAIRN_NOT_FOUND)
         cache_failed(c, &err);
+}
+
+void cache_insert(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
+                  size_t n)
+{
+    if (!cache_paused(c)) {
+        add(c, pack, items, n, false);
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->stats.not_kept += n;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void cache_reserve(struct cache *c, const uint8_t pack[PACK_ID_LEN], const struct cache_item *items,
+                   size_t n)
+{
+    if (!cache_paused(c))
+        add(c, pack, items, n, true);
 }

@@ -9,7 +9,9 @@
 
 static size_t slot_start(const struct cache_pack *p, uint32_t offset)
 {
-    return (size_t)(offset * 0x9e3779b1u) & (p->cap - 1); /* Knuth's multiplicative hashing */
+    /* Knuth's multiplicative hashing: the high bits. (Raw chunks lie at multiples of 4096, which
+     * leave nothing in the low ones.) */
+    return (size_t)((offset * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (p->cap - 1);
 }
 
 struct cache_slot *cache_slot_locked(struct cache_pack *p, uint32_t offset)
@@ -184,6 +186,23 @@ static struct cache_pack *open_pack(struct cache *c, const uint8_t pack[PACK_ID_
     return p;
 }
 
+bool cache_pack_is_absent_locked(const struct cache *c, const uint8_t pack[PACK_ID_LEN])
+{
+    const struct cache_absent *a = &c->absent[pack[0]];
+    return a->until_ns && memcmp(a->id, pack, PACK_ID_LEN) == 0 && clock_monotonic() < a->until_ns;
+}
+
+static void note_absent_locked(struct cache *c, const uint8_t pack[PACK_ID_LEN], bool is)
+{
+    struct cache_absent *a = &c->absent[pack[0]];
+    if (is) {
+        memcpy(a->id, pack, PACK_ID_LEN);
+        a->until_ns = clock_add(clock_monotonic(), CACHE_ABSENT_NS);
+    } else if (memcmp(a->id, pack, PACK_ID_LEN) == 0) {
+        a->until_ns = 0;
+    }
+}
+
 struct cache_pack *cache_pack_get(struct cache *c, const uint8_t pack[PACK_ID_LEN], bool create,
                                   struct cairn_error *err)
 {
@@ -194,10 +213,16 @@ struct cache_pack *cache_pack_get(struct cache *c, const uint8_t pack[PACK_ID_LE
     pthread_mutex_unlock(&c->lock);
     if (p)
         return p;
+    struct cairn_error own;
+    err = err ? err : &own;
     p = open_pack(c, pack, create, err);
-    if (!p)
-        return NULL;
     pthread_mutex_lock(&c->lock);
+    c->stats.opened++;
+    note_absent_locked(c, pack, !p && err->error_class == CAIRN_NOT_FOUND);
+    if (!p) {
+        pthread_mutex_unlock(&c->lock);
+        return NULL;
+    }
     struct cache_pack *theirs = cache_pack_find_locked(c, pack);
     if (theirs) {
         theirs->refs++;

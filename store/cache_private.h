@@ -3,6 +3,7 @@
 #ifndef CAIRN_STORE_CACHE_PRIVATE_H
 #define CAIRN_STORE_CACHE_PRIVATE_H
 
+#include "base/clock.h"
 #include "store/cache.h"
 #include "store/cache_file.h"
 
@@ -34,6 +35,13 @@ struct cache_pack {
     uint32_t end;             /* records known */
 };
 
+/* Packs that had no file a moment ago: most of what a cold fetch asks for, once for each chunk. */
+#define CACHE_ABSENT_NS NS_PER_S
+struct cache_absent {
+    uint8_t id[PACK_ID_LEN];
+    int64_t until_ns; /* CLOCK_MONOTONIC */
+};
+
 struct cache {
     char *folder; /* owned, constant, as the next three */
     uint8_t secret[XXH3_SECRET_LEN];
@@ -42,6 +50,7 @@ struct cache {
 
     pthread_mutex_t lock; /* guards what follows */
     struct cache_pack *chains[CACHE_CHAINS];
+    struct cache_absent absent[CACHE_CHAINS]; /* one a chain */
     size_t open;
     uint64_t clock;
     int64_t pause_until_ns, pause_ns, logged_ns; /* CLOCK_MONOTONIC */
@@ -64,6 +73,8 @@ void cache_failed(struct cache *c, const struct cairn_error *why);
 /* With a reference, or NULL: it has no file (create: none to be had; *err says why). */
 struct cache_pack *cache_pack_get(struct cache *c, const uint8_t pack[PACK_ID_LEN], bool create,
                                   struct cairn_error *err);
+/* It had no file less than CACHE_ABSENT_NS ago. */
+bool cache_pack_is_absent_locked(const struct cache *c, const uint8_t pack[PACK_ID_LEN]);
 struct cache_pack *cache_pack_find_locked(struct cache *c, const uint8_t pack[PACK_ID_LEN]);
 void cache_pack_put(struct cache *c, struct cache_pack *p);
 /* Its file is no longer the one that others see: nobody is to find it any more. */

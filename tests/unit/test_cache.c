@@ -572,8 +572,89 @@ START_TEST(test_cache__threads_of_two_processes_at_once_with_evictions)
 }
 END_TEST
 
+/* A cold fetch asks for every chunk of a pack that has no file. */
+START_TEST(test_cache__a_file_that_is_not_there_is_looked_for_once)
+{
+    struct view a, b;
+    struct cache_stats st;
+    uint8_t pack[PACK_ID_LEN];
+    start();
+    open_view(&a, 1 << 30);
+    open_view(&b, 1 << 30);
+    cache_stats(a.c, &st);
+    uint64_t before = st.opened;
+    for (uint32_t i = 0; i < 1000; i++)
+        ck_assert_int_eq(look(&a, 3, 64 + i, CS, NULL), ABSENT);
+    cache_stats(a.c, &st);
+    ck_assert_uint_le(st.opened - before, 10); /* a second may have passed, and another */
+    /* Who asks for it is told of what another process made meanwhile; its own file is seen at once.
+     */
+    insert(&b, 3, 64, CS);
+    pack_name(3, pack);
+    cache_refresh(a.c, pack);
+    ck_assert_int_eq(look(&a, 3, 64, CS, NULL), RIGHT);
+    ck_assert_int_eq(look(&a, 4, 64, CS, NULL), ABSENT);
+    insert(&a, 4, 64, CS);
+    ck_assert_int_eq(look(&a, 4, 64, CS, NULL), RIGHT);
+    /* Without asking, after a while. */
+    ck_assert_int_eq(look(&a, 5, 64, CS, NULL), ABSENT);
+    insert(&b, 5, 64, CS);
+    usleep(CACHE_ABSENT_NS / 1000 + 50000);
+    ck_assert_int_eq(look(&a, 5, 64, CS, NULL), RIGHT);
+    close_view(&a);
+    close_view(&b);
+}
+END_TEST
+
+/* Places taken before the bytes are there: nobody finds the bytes there, wherever they are written
+ * later is one piece, and they count once. */
+START_TEST(test_cache__reserved_places_lie_in_one_piece)
+{
+    enum { N = 12 };
+    struct view a, b;
+    struct cache_item items[N];
+    static uint8_t plain[N][CS];
+    struct cache_ref ref;
+    struct budget_stats used;
+    uint8_t pack[PACK_ID_LEN];
+    start();
+    open_view(&a, 1 << 30);
+    open_view(&b, 1 << 30);
+    pack_name(6, pack);
+    for (uint32_t i = 0; i < N; i++) {
+        memcpy(plain[i], chunk_bytes(6, 4096 + i * CS, CS), CS);
+        items[i] = (struct cache_item){4096 + i * CS, CS, plain[i]};
+    }
+    cache_reserve(a.c, pack, items, N);
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert_int_eq(look(&a, 6, items[i].offset, CS, NULL), ABSENT);
+        ck_assert_int_ne(look(&b, 6, items[i].offset, CS, NULL), RIGHT);
+    }
+    budget_stats(a.budget, &used);
+    ck_assert_uint_lt(used.used, CS);
+    cache_insert(a.c, pack, items + N / 2, N / 2);
+    cache_insert(a.c, pack, items, N / 2);
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert_int_eq(look(&a, 6, items[i].offset, CS, NULL), RIGHT);
+        ck_assert(cache_find(a.c, pack, items[i].offset, &ref));
+        if (!i)
+            first = ref.at;
+        ck_assert_uint_eq(ref.at, first + (uint64_t)i * CS);
+        cache_put(a.c, &ref);
+    }
+    budget_stats(a.budget, &used);
+    ck_assert_uint_ge(used.used, N * CS);
+    ck_assert_uint_lt(used.used, (N + 1) * CS);
+    close_view(&a);
+    close_view(&b);
+}
+END_TEST
+
 TESTING_MAIN(
-    cache, test_cache__what_was_added_is_there_until_it_restarts_and_after,
+    cache, test_cache__a_file_that_is_not_there_is_looked_for_once,
+    test_cache__reserved_places_lie_in_one_piece,
+    test_cache__what_was_added_is_there_until_it_restarts_and_after,
     test_cache__a_batch_lies_in_one_piece, test_cache__flipped_bytes_are_never_right_and_heal,
     test_cache__a_file_cut_anywhere_is_no_lie, test_cache__the_bound_holds_and_the_oldest_go_first,
     test_cache__never_past_the_bound_whoever_adds, test_cache__an_evicted_file_stays_readable,
