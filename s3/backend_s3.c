@@ -77,6 +77,12 @@ static int s3_get(struct backend *b, const struct cairn_op *op, const char *key,
     return rc;
 }
 
+static int no_such_byte(const char *key, uint64_t off, struct cairn_error *err)
+{
+    return error_set(err, CAIRN_CORRUPT, EOVERFLOW, "GET %.200s: no object reaches to byte %llu",
+                     key, (unsigned long long)off);
+}
+
 static int s3_read(struct backend *b, const struct cairn_op *op, const char *key, uint64_t off,
                    void *dst, size_t len, struct cairn_error *err)
 {
@@ -87,9 +93,7 @@ static int s3_read(struct backend *b, const struct cairn_op *op, const char *key
     if (rc)
         return rc;
     if (__builtin_add_overflow(off, len, &end) || end > INT64_MAX)
-        return error_set(err, CAIRN_CORRUPT, EOVERFLOW,
-                         "GET %.200s: no object reaches to byte %llu", key,
-                         (unsigned long long)off);
+        return no_such_byte(key, off, err);
     struct http_sink sink = {.dst = dst, .cap = len};
     struct s3_request req = {
         .verb = S3_GET, .key = full, .name = key, .off = off, .len = len, .sink = &sink};
@@ -102,6 +106,24 @@ static int s3_read(struct backend *b, const struct cairn_op *op, const char *key
         return error_set(err, CAIRN_CORRUPT, 0, "GET %.200s: the object ends before byte %llu", key,
                          (unsigned long long)off);
     return rc;
+}
+
+static int s3_stream(struct backend *b, const struct cairn_op *op, const char *key, uint64_t off,
+                     size_t len, const struct backend_taker *to, struct cairn_error *err)
+{
+    struct backend_s3 *s = self(b);
+    CLEANUP_FREE char *full = NULL;
+    uint64_t end;
+    int rc = object_key(s, key, &full, err);
+    if (rc || !len)
+        return rc ? rc : s3_read(b, op, key, off, NULL, 0, err);
+    if (__builtin_add_overflow(off, len, &end) || end > INT64_MAX)
+        return no_such_byte(key, off, err);
+    struct http_sink sink = {.take = to->take, .take_ctx = to->ctx, .cap = len};
+    struct s3_request req = {
+        .verb = S3_GET, .key = full, .name = key, .off = off, .len = len, .sink = &sink};
+    struct s3_result res;
+    return s3_perform(s->client, op, &req, &res, err);
 }
 
 static int s3_stat(struct backend *b, const struct cairn_op *op, const char *key,
@@ -494,6 +516,7 @@ static const struct backend_ops s3_ops = {
     .free = s3_free,
     .get = s3_get,
     .read = s3_read,
+    .stream = s3_stream,
     .stat = s3_stat,
     .put = s3_put,
     .remove = s3_remove,

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define MOVES_MAX 3 /* changes of region or endpoint within one call */
+/* Bytes that an attempt has to hand on before it breaks off, so that patience begins anew. */
+#define PROGRESS_MIN 65536u
 
 static const char *verb_name(const struct s3_request *req)
 {
@@ -96,6 +98,17 @@ static struct s3_verdict judge(const struct call *k)
     return s3_judge(o);
 }
 
+/* Of a GET that hands bytes on: what it has not handed on yet. *none: nothing. */
+static struct s3_request rest_of(const struct s3_request *req, bool *none)
+{
+    struct s3_request rest = *req;
+    size_t taken = req->sink && req->sink->take ? req->sink->taken : 0;
+    *none = taken && taken == req->len;
+    rest.off += taken;
+    rest.len -= taken;
+    return rest;
+}
+
 /* One attempt, with its place at the limiter. CAIRN_OK: it was made, look at res. */
 static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err)
 {
@@ -118,7 +131,12 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
     if (rc)
         return op_ended(k, &e, err);
     *k->res = (struct s3_result){.date = INT64_MIN};
-    c->ops->attempt(c, k->op, &creds, k->req, k->res);
+    bool none;
+    struct s3_request rest = rest_of(k->req, &none);
+    if (none)
+        k->res->outcome.http = 206; /* only what came after it was wrong */
+    else
+        c->ops->attempt(c, k->op, &creds, &rest, k->res);
     k->res->creds_generation = creds.generation;
     *v = judge(k);
     if (v->error_class == CAIRN_OK) {
@@ -175,6 +193,7 @@ int s3_perform(struct s3_client *c, const struct cairn_op *op, const struct s3_r
         struct s3_verdict v = {0};
         struct cairn_error e;
         bool end;
+        size_t taken = req->sink ? req->sink->taken : 0;
         int rc = attempt(&k, &v, err);
         if (rc || v.error_class == CAIRN_OK)
             return rc;
@@ -191,6 +210,9 @@ int s3_perform(struct s3_client *c, const struct cairn_op *op, const struct s3_r
         if (v.error_class != CAIRN_TRANSIENT ||
             (req->max_unanswered && k.unanswered >= req->max_unanswered))
             return give_up(&k, v.error_class, v.sys_errno, NULL, err);
+        /* One that got on is as good as the first. */
+        if (req->sink && req->sink->taken - taken >= PROGRESS_MIN)
+            s3_retry_begin(&k.retry, op, c->retry_window_ns);
         rc = s3_retry_wait(&k.retry, res->outcome.retry_after_ns, k.what, &e);
         if (rc == CAIRN_TRANSIENT)
             return give_up(&k, v.error_class, v.sys_errno, NULL, err);

@@ -27,7 +27,8 @@ struct s3_request {
     enum s3_verb verb;
     const char *key;  /* in the bucket, whole, at most S3_KEY_BYTES_MAX bytes; LIST: the prefix */
     const char *name; /* for messages: the key as the store knows it */
-    /* GET: exactly len bytes from off into sink->dst, or, len S3_WHOLE, all of it into sink->buf */
+    /* GET: exactly len bytes from off into sink->dst, or to sink->take, which attempts after the
+     * first go on with where the last one stopped; or, len S3_WHOLE, all of it into sink->buf */
     uint64_t off, len;
     struct http_sink *sink;
     /* PUT */

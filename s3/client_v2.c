@@ -219,7 +219,7 @@ static S3Status on_data(int len, const char *data, void *user)
 {
     struct exchange *x = user;
     struct http_sink *s = x->sink;
-    size_t n = (size_t)len, room = s->dst ? s->cap : s->max;
+    size_t n = (size_t)len, room = s->take ? s->cap - s->taken + s->got : s->dst ? s->cap : s->max;
     struct cairn_error err;
     x->last_ns = clock_monotonic();
     if (n > room - s->got) {
@@ -232,7 +232,9 @@ static S3Status on_data(int len, const char *data, void *user)
     if (s->dst) {
         memcpy((char *)s->dst + s->got, data, n);
     } else {
-        int rc = buf_add(s->buf, data, n, &err);
+        int rc = s->take ? s->take(s->take_ctx, data, n, &err) : buf_add(s->buf, data, n, &err);
+        x->last_ns = clock_monotonic();
+        s->taken += rc || !s->take ? 0 : n;
         if (rc) {
             set_local(x, rc, err.sys_errno, err.message);
             return S3StatusAbortedByCallback;

@@ -172,6 +172,7 @@ static void give_slot(struct http_pool *p, struct slot *s)
 
 struct exchange {
     const struct http_request *req;
+    const struct cairn_op *op;
     struct http_response *res;
     int64_t last_ns; /* when a byte last moved */
     uint64_t sent;
@@ -304,13 +305,37 @@ static bool look_at_head(struct exchange *x, CURL *easy)
     return !x->stopped;
 }
 
+/* Where much arrives at once libcurl does not come back for long. */
+static bool is_over(struct exchange *x)
+{
+    struct cairn_error err;
+    if (!op_check(x->op, "request", &err))
+        return false;
+    s3_outcome_local(&x->res->outcome, err.error_class, err.sys_errno,
+                     err.error_class == CAIRN_TIMEOUT ? "deadline passed" : "cancelled");
+    x->stopped = true;
+    return true;
+}
+
 static bool to_sink(struct exchange *x, const void *data, size_t len)
 {
     struct http_sink *s = x->req->sink;
     struct cairn_error err;
     if (!s)
         return true;
-    if (s->dst) {
+    if (s->take) {
+        if (len > s->cap - s->taken) {
+            s3_outcome_own(&x->res->outcome, S3_OWN_LONG_BODY, "more bytes than were asked for");
+            return false;
+        }
+        int rc = s->take(s->take_ctx, data, len, &err);
+        x->last_ns = clock_monotonic();
+        if (rc) {
+            s3_outcome_local(&x->res->outcome, rc, err.sys_errno, err.message);
+            return false;
+        }
+        s->taken += len;
+    } else if (s->dst) {
         if (len > s->cap - s->got) {
             s3_outcome_own(&x->res->outcome, S3_OWN_LONG_BODY, "more bytes than were asked for");
             return false;
@@ -342,7 +367,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *user)
     struct exchange *x = t->x;
     size_t len = size * n;
     x->last_ns = clock_monotonic();
-    if (!look_at_head(x, t->easy))
+    if (!look_at_head(x, t->easy) || is_over(x))
         return 0;
     int status = x->res->outcome.http;
     if (status >= 200 && status <= 299) {
@@ -473,18 +498,13 @@ static CURLcode run(struct http_pool *p, struct slot *s, const struct cairn_op *
         cancel.fd = cairn_cancel_fd(op->cancel);
     for (;;) {
         int running = 0, left = 0;
-        struct cairn_error err;
         if (curl.multi_perform(s->multi, &running) != CURLM_OK)
             return CURLE_FAILED_INIT;
         CURLMsg *m = curl.multi_info_read(s->multi, &left);
         if (m && m->msg == CURLMSG_DONE)
             return m->data.result;
-        if (op_check(op, "request", &err)) {
-            s3_outcome_local(&x->res->outcome, err.error_class, err.sys_errno,
-                             err.error_class == CAIRN_TIMEOUT ? "deadline passed" : "cancelled");
-            x->stopped = true;
+        if (is_over(x))
             return CURLE_OK;
-        }
         /* A small answer-to-be is not worth more patience than any other silence. */
         bool all_sent =
             x->req->body && x->req->body->len > 1024 * 1024 && x->sent == x->req->body->len;
@@ -527,7 +547,7 @@ void http_exchange(struct http_pool *p, const struct cairn_op *op, const struct 
         if (req->sink->buf)
             req->sink->buf->len = req->sink->buf_start;
     }
-    struct exchange x = {.req = req, .res = res, .last_ns = clock_monotonic()};
+    struct exchange x = {.req = req, .op = op, .res = res, .last_ns = clock_monotonic()};
     char text[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     struct slot *s = take_slot(p);

@@ -44,13 +44,19 @@ struct http_body {
     uint64_t off, len;
 };
 
-/* Where the body of a 2xx goes: exactly as much as fits into dst, or onto the end of buf. */
+/* Where the body of a 2xx goes: exactly as much as fits into dst, or onto the end of buf, or, as it
+ * comes, to take, which gets cap bytes in all. What take has had it does not get again: `taken`
+ * goes on counting from one exchange to the next, and the next one is to ask for the rest. */
 struct http_sink {
     void *dst;
-    size_t cap; /* of dst */
+    size_t cap; /* of dst, or for take */
     struct buf *buf;
     size_t buf_start, max; /* buf is cut back to buf_start at the beginning; at most max on top */
     size_t got;            /* bytes of the body so far */
+    /* Non-zero ends the exchange with that error. The time it takes is not the server's. */
+    int (*take)(void *ctx, const void *data, size_t len, struct cairn_error *err);
+    void *take_ctx;
+    size_t taken;
 };
 
 struct http_response {

@@ -53,6 +53,14 @@ struct backend_iter {
     const struct backend_ops *ops;
 };
 
+/* Where the bytes of a stream go: all of them, each once, in order, on the caller's thread. The
+ * connection is held while take runs: it makes no call on the backend. What it returns but 0, an
+ * error class with *err, ends the stream with that error. */
+struct backend_taker {
+    int (*take)(void *ctx, const void *data, size_t len, struct cairn_error *err);
+    void *ctx;
+};
+
 struct backend {
     const struct backend_ops *ops;
 };
@@ -77,6 +85,11 @@ struct backend_ops {
     /* Exactly len bytes from off. An object that ends before: corrupt. */
     int (*read)(struct backend *b, const struct cairn_op *op, const char *key, uint64_t off,
                 void *dst, size_t len, struct cairn_error *err);
+    /* As read, but the bytes are handed on as they arrive (backend_taker). One that breaks off is
+     * taken up where it stopped. NULL in the table where nothing is gained by it: backend_stream
+     * does without. */
+    int (*stream)(struct backend *b, const struct cairn_op *op, const char *key, uint64_t off,
+                  size_t len, const struct backend_taker *to, struct cairn_error *err);
     int (*stat)(struct backend *b, const struct cairn_op *op, const char *key,
                 struct backend_stat *out, struct cairn_error *err);
     /* Create or replace, atomically. */
@@ -154,6 +167,10 @@ void backend_iter_freep(struct backend_iter **it);
 void backend_free(struct backend *b); /* NULL is allowed */
 CAIRN_MUST_CHECK int backend_remove_one(struct backend *b, const struct cairn_op *op,
                                         const char *key, struct cairn_error *err);
+/* ops->stream; where there is none, one read of all of it. */
+CAIRN_MUST_CHECK int backend_stream(struct backend *b, const struct cairn_op *op, const char *key,
+                                    uint64_t off, size_t len, const struct backend_taker *to,
+                                    struct cairn_error *err);
 /* Whether the object is there; every error but not_found is passed on. */
 CAIRN_MUST_CHECK int backend_exists(struct backend *b, const struct cairn_op *op, const char *key,
                                     bool *exists, struct cairn_error *err);

@@ -68,7 +68,8 @@ struct rule {
     int status, retry_after, retry_date;
     char code[64], message[100], region[64], endpoint[200], location[600];
     char inner[64], keep[200], omit[200];
-    bool bare, early, hole, deaf, reset, nothing, norange, empty, repeat, reverse, stored, hangup;
+    bool bare, early, hole, deaf, reset, nothing, norange, empty, repeat, reverse, stored, hangup,
+        shift;
     int64_t stall, close, cut, flip; /* -1: not asked for */
     int64_t extra, claim;
     unsigned delay_ms;

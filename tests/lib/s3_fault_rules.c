@@ -62,6 +62,7 @@ static bool flag_word(struct rule *r, const char *w)
         {"deaf", &r->deaf},       {"reset", &r->reset},   {"nothing", &r->nothing},
         {"norange", &r->norange}, {"empty", &r->empty},   {"repeat", &r->repeat},
         {"reverse", &r->reverse}, {"stored", &r->stored}, {"hangup", &r->hangup},
+        {"shift", &r->shift},
     };
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (strcmp(w, flags[i].name) == 0) {

@@ -27,6 +27,7 @@
  *           cut=N        the body is its first N bytes, and Content-Length agrees
  *           flip=N       a bit of byte N is turned
  *           norange      Range is passed over
+ *           shift        the Range one byte further on, and Content-Range says so
  *           empty        LIST: no keys, but more to come
  *           repeat       LIST: the first page again
  *           reverse      LIST: keys backwards

@@ -116,6 +116,10 @@ static void get_object(struct s3fs *fs, const struct request *r, const struct ru
     text_addf(&a->headers, "ETag: \"%s\"\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n", o->etag,
               date);
     if (range && !(rule && rule->norange) && sscanf(range, "bytes=%llu-%llu", &from, &to) >= 1) {
+        if (rule && rule->shift) {
+            from++;
+            to++;
+        }
         if (from >= o->len) {
             error_answer(a, 416, "InvalidRange", "The requested range is not satisfiable", "");
             text_addf(&a->headers, "Content-Range: bytes */%zu\r\n", o->len);
