@@ -50,7 +50,7 @@ void chunk_ctx_put(struct cairn_store *s, struct chunk_ctx *c)
     free(c->span);
     c->span = NULL;
     c->span_cap = c->span_len = 0;
-    c->caches_bases = false;
+    c->bases = NULL;
     pthread_mutex_lock(&s->ctx_lock);
     bool keep = s->n_free_ctx < CHUNK_CTX_KEPT;
     if (keep) {
@@ -217,13 +217,10 @@ static int read_base(struct cairn_store *s, const struct cairn_op *op, struct ch
     memcpy(base.sha, chunk->base_sha, SHA256_LEN);
     if (base.loc.encoding == CHUNK_ZSTD_BASE)
         return damaged(chunk, "its base has a base", err);
-    if (ctx->caches_bases && s->fills) {
-        struct fill_hold hold = {.n = 0};
+    if (ctx->bases && s->fills) {
         struct fill_want want;
         fill_want_base(chunk, &want);
-        int rc = fills_read(s->fills, op, &want, &hold, ctx->base, len, err);
-        fills_release(s->fills, &hold);
-        return rc;
+        return fills_read(s->fills, op, &want, ctx->bases, ctx->base, len, err);
     }
     return read_once(s, op, ctx, &base, NULL, ctx->base, s->format.chunk_size, 0, len, err);
 }

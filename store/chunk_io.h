@@ -13,14 +13,18 @@
 #include "store/pack_files.h"
 #include "store/store.h"
 
+struct fill_hold;
+
 /* Scratch for one thread's work on chunks. */
 struct chunk_ctx {
     struct codec *codec;
     /* codec_bound(chunk size) bytes. After chunk_read of an encoded chunk: what lies in the pack
      * and was verified by what it decodes to. */
     uint8_t *stored;
-    uint8_t *base;     /* chunk size bytes */
-    bool caches_bases; /* bases come from the cache, and into it; until chunk_ctx_put */
+    uint8_t *base; /* chunk size bytes */
+    /* Borrowed until chunk_ctx_put: bases come by way of the cache and of these fills
+     * (cache_fill.h). NULL: they are read each time. */
+    struct fill_hold *bases;
     struct chunk_ctx *next;
     /* A piece of a pack that was read ahead (chunk_read_ahead); span_len 0: none. */
     uint8_t *span;

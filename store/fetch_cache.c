@@ -44,12 +44,6 @@ static uint32_t chunk_size(const struct fetch_piece *p)
     return p->s->format.chunk_size;
 }
 
-static uint32_t plain_len(const struct fetch_piece *p, uint32_t i)
-{
-    uint64_t left = p->file_size - (p->first_no + i) * chunk_size(p);
-    return left < chunk_size(p) ? (uint32_t)left : chunk_size(p);
-}
-
 /* Chunks that lie behind each other in the cache, to be taken with one call. */
 struct run {
     struct fill_place place; /* of the first, and the reference for all */
@@ -65,7 +59,7 @@ static bool share_run(const struct fetch_piece *p, const struct run *run)
     struct file_clone_range range = {.src_fd = run->place.ref.fd,
                                      .src_offset = run->place.ref.at,
                                      .src_length = run->len,
-                                     .dest_offset = (p->first_no + run->i) * chunk_size(p)};
+                                     .dest_offset = p->nos[run->i] * chunk_size(p)};
     bool ok = ioctl(p->fd, FICLONERANGE, &range) == 0;
     if (ok)
         atomic_fetch_add(p->cloned_bytes, run->len);
@@ -82,6 +76,8 @@ static void end_run(const struct fetch_piece *p, struct run *run)
         return;
     if (share_run(p, run))
         got = FETCH_SHARED;
+    else if (!p->plain)
+        got = FETCH_NOT;
     else if (util_pread_full(run->place.ref.fd, p->plain + (size_t)run->i * chunk_size(p), run->len,
                              run->place.ref.at) == (ssize_t)run->len)
         got = FETCH_PLAIN;
@@ -95,14 +91,8 @@ static void end_run(const struct fetch_piece *p, struct run *run)
 static void take_place(const struct fetch_piece *p, struct run *run, uint32_t i,
                        struct fill_place *place)
 {
-    if (place->data) {
-        memcpy(p->plain + (size_t)i * chunk_size(p), place->data, place->len);
-        p->got[i] = FETCH_PLAIN;
-        fill_place_release(p->s, place);
-        return;
-    }
-    if (run->n && run->i + run->n == i && run->place.ref.pack == place->ref.pack &&
-        run->place.ref.at + run->len == place->ref.at) {
+    if (run->n && run->i + run->n == i && p->nos[i] == p->nos[run->i] + run->n &&
+        run->place.ref.pack == place->ref.pack && run->place.ref.at + run->len == place->ref.at) {
         run->len += place->len;
         run->n++;
         fill_place_release(p->s, place);
@@ -112,31 +102,15 @@ static void take_place(const struct fetch_piece *p, struct run *run, uint32_t i,
     *run = (struct run){.place = *place, .i = i, .n = 1, .len = place->len};
 }
 
-int fetch_cache_take(const struct fetch_piece *p, struct chunk_ctx *ctx, struct cairn_error *err)
+void fetch_cache_take(const struct fetch_piece *p, const struct fill_want *wants,
+                      struct chunk_ctx *ctx)
 {
-    memset(p->got, FETCH_NOT, p->n);
-    if (!p->s->cache && !p->keeps)
-        return CAIRN_OK;
-    CLEANUP_FREE struct fill_want *wants = calloc(p->n, sizeof(*wants));
-    if (!wants)
-        return error_oom(err, "fetch");
-    struct fill_hold hold = {.n = 0};
     struct run run = {.n = 0};
-    for (uint32_t i = 0; i < p->n; i++)
-        fill_want_manifest(p->m, p->chunks[i], plain_len(p, i), &wants[i]);
-    if (p->keeps)
-        fills_begin(p->s->fills, wants, p->n, &hold);
-    int rc = CAIRN_OK;
-    for (uint32_t i = 0; !rc && i < p->n; i++) {
+    memset(p->got, FETCH_NOT, p->n);
+    for (uint32_t i = 0; i < p->n; i++) {
         struct fill_place place;
-        if (p->keeps)
-            rc = fills_get(p->s->fills, p->op, &wants[i], &hold, ctx->base, &place, err);
-        else if (!fill_find_cached(p->s, &wants[i], ctx->base, &place))
-            continue;
-        if (!rc)
+        if (fill_find_cached(p->s, &wants[i], ctx->base, &place))
             take_place(p, &run, i, &place);
     }
     end_run(p, &run);
-    fills_release(p->s->fills, &hold);
-    return rc;
 }

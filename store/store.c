@@ -7,6 +7,7 @@
 #include "store/budget.h"
 #include "store/cache_fill.h"
 #include "store/copies.h"
+#include "store/fetch_claims.h"
 #include "store/gens.h"
 #include "store/heads.h"
 #include "store/lease.h"
@@ -285,6 +286,8 @@ int store_new(struct backend *backend, const struct cairn_config *config, const 
                  ignored.message);
     if (!rc && !backend->ops->open_fd)
         rc = fills_new(s, &s->fills, err);
+    if (!rc && !backend->ops->open_fd)
+        rc = fetch_claims_new(&s->claims, err);
     if (!rc && s->state && open_cache(s, config, &ignored))
         log_line(LOG_LEVEL_WARNING, "working without a cache in %s: %s", config->state,
                  ignored.message);
@@ -319,6 +322,7 @@ void cairn_close(struct cairn_store *s)
     pool_free(s->pool);
     pool_free(s->io);
     fills_free(s->fills);
+    fetch_claims_free(s->claims);
     budget_free(s->budget); /* its thread uses what it bounds */
     lease_table_free(s->leases);
     gens_free(s->gens);

@@ -15,6 +15,7 @@ struct budget;
 struct cache;
 struct chunk_ctx;
 struct copies;
+struct fetch_claims;
 struct fills;
 struct gens;
 struct heads;
@@ -39,7 +40,8 @@ struct cairn_store {
     struct budget *budget;       /* owned; NULL, as the next one, where nothing can be kept here */
     struct cache *cache;         /* owned; chunks */
     struct copies *copies;       /* owned; whole files; NULL as the budget */
-    struct fills *fills;         /* owned; NULL where objects are local files */
+    struct fills *fills;         /* owned; NULL, as the next one, where objects are local files */
+    struct fetch_claims *claims; /* owned */
     atomic_uint prefetches;      /* that run: they share what may be read at a time */
     struct heads *heads;         /* owned; what listings remember; NULL: nothing */
     struct pin_keeper *keeper;   /* owned */

@@ -47,12 +47,12 @@ count 3 'show' c show $N
 # A read of a record that this host knows nothing of: format.json, meta, manifest, and one piece of a pack.
 count 4 'first bytes of a cold record (cat)' d cat $N config.json
 [ "$(grep -c 'GET p/packs' "$W/log")" = 1 ] && ok || fail "cat: $(cat "$W/log")"
-# All of it: nothing is asked for twice, in pieces of about 2 MiB.
+# All of it: nothing is asked for twice, in pieces that shrink from 5 MB to 2 MiB.
 : >"$W/log"
 expect 0 fetch on e fetch $N --to "$W/out"
 gets=$(grep -c '^GET p/packs' "$W/log") others=$(grep -cv '^GET p/packs' "$W/log")
 printf '%-44s %3d and %d pieces of packs\n' 'fetch of 80 MB, cold' "$others" "$gets"
-[ "$others" -le 3 ] && [ "$gets" -le 60 ] && ok || fail "fetch: $others requests and $gets pieces"
+[ "$others" -le 3 ] && [ "$gets" -le 40 ] && ok || fail "fetch: $others requests and $gets pieces"
 [ -z "$(grep '^GET p/packs' "$W/log" | sort | uniq -d)" ] && ok || fail "fetch: a piece twice"
 count 4 'hold' c hold $N
 count 3 'release' c release $N
