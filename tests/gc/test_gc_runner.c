@@ -95,7 +95,7 @@ START_TEST(test_gc_runner__a_second_start_joins_and_a_wait_can_be_left)
     ck_assert(st.running);
     int64_t start = clock_monotonic();
     gc_runner_free(r);
-    ck_assert_int_lt(clock_monotonic() - start, 2 * NS_PER_S);
+    ck_assert_int_lt(clock_monotonic() - start, 10 * NS_PER_S);
     backend_fault_clear(w.b);
     world_release(&w);
 }
