@@ -11,7 +11,8 @@
 
 /* ---- Fetching ahead -------------------------------------------------------------------------- */
 
-/* The generation's own trace, or its parent's, by the paths. none: there is neither. */
+/* The generation's own trace (then *own says that it is there), or its parent's, by the paths. *out
+ * stays empty where there is neither. */
 static int find_trace(struct tracer *t, const struct cairn_op *op, const struct generation *g,
                       enum own *own, struct trace *out, struct cairn_error *err)
 {
@@ -67,10 +68,11 @@ static void add_all(struct touches *set, const struct manifest *m, const struct 
         touches_add(set, m, &t->runs[i], false);
 }
 
-/* What is to be put where base is there already: base, then what it lacks. *out stays empty if it
- * lacks little: at most an eighth of what it has was missed; or if it is not to be asked. */
+/* What is to be put where base is there already: base, then what it lacks. if_lacking: *out stays
+ * empty if base has all that a trace may have, or readers had to wait for little else: at most an
+ * eighth of what it has. */
 static int extend(const struct manifest *m, const struct trace *base, const struct touched *touched,
-                  bool ask, struct trace *out, struct cairn_error *err)
+                  bool if_lacking, struct trace *out, struct cairn_error *err)
 {
     struct touches *set = NULL;
     struct touched both;
@@ -84,7 +86,7 @@ static int extend(const struct manifest *m, const struct trace *base, const stru
     bool lacks = (touches_count(set) - had) * 8 > had;
     add_all(set, m, &touched->all);
     touches_end(set, &both);
-    if ((lacks && base->chunks < TRACE_CHUNKS_MAX) || !ask) {
+    if ((lacks && base->chunks < TRACE_CHUNKS_MAX) || !if_lacking) {
         *out = both.all;
         both.all = (struct trace){0};
     }

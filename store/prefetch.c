@@ -10,8 +10,9 @@
 /* Plain bytes that are put in the order of the packs at a time, and chunks at most. */
 #define WINDOW_LEN    (8u * 1024 * 1024)
 #define WINDOW_CHUNKS 256u
-/* One piece is one read, mostly; as far as cache_fill.c reads on over what nobody wants. */
-#define PIECE_LEN (4u * 1024 * 1024)
+/* One piece is one read, mostly, which reads on over what nobody wants as far as cache_fill.c does.
+ * Shorter than it may be there: several are in memory at a time, in two forms. */
+#define PIECE_LEN (1024u * 1024)
 #define PIECE_GAP 32768u
 /* Reads under way, of all who prefetch together: there are more threads for reads than that. */
 #define READS_MAX 8u
