@@ -2,7 +2,7 @@
  * staging stays, and the same calls made again succeed. On the fault server. */
 #include "base/clock.h"
 #include "base/util.h"
-#include "tests/lib/s3_fault_server.h"
+#include "tests/mount/bucket.h"
 #include "tests/mount/daemon.h"
 
 #include <poll.h>
@@ -12,21 +12,13 @@
 
 #define CK_A "ck_00000000000000aa"
 
-static struct s3fs *fs;
 static struct world w;
 static const char *root;
 static char stage[512];
 
 static void begin(void)
 {
-    fs = s3fs_start(NULL);
-    ck_assert_ptr_nonnull(fs);
-    setenv("AWS_ACCESS_KEY_ID", "key", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    setenv("CAIRN_TEST_ENDPOINT", s3fs_endpoint(fs), 1);
-    setenv("CAIRN_TEST_BUCKET", "s3://bucket/prefix", 1);
-    world_start(&w, 1, NULL);
+    bucket_start(&w, 1);
     root = w.node[0].dir;
 }
 
@@ -129,13 +121,11 @@ static pid_t publish_aside(void)
 /* Until a PUT of what holds this text came and was left without an answer. */
 static void until_stuck(void)
 {
-    struct s3fs_stats st;
     int64_t end_ns = clock_monotonic() + 30 * NS_PER_S;
     do {
         poll(NULL, 0, 20);
-        s3fs_stats(fs, &st);
         ck_assert_int_lt(clock_monotonic(), end_ns);
-    } while (!st.put);
+    } while (!counts().put);
     poll(NULL, 0, 100);
 }
 

@@ -2,7 +2,7 @@
  * who want it. On the fault server, which counts. */
 #include "base/clock.h"
 #include "base/util.h"
-#include "tests/lib/s3_fault_server.h"
+#include "tests/mount/bucket.h"
 #include "tests/mount/stage.h"
 
 #include <dirent.h>
@@ -20,7 +20,6 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-static struct s3fs *fs;
 static struct world w;
 static char gen[17];
 
@@ -31,28 +30,13 @@ static const char *shown(const char *path)
 
 static void begin(void)
 {
-    fs = s3fs_start(NULL);
-    ck_assert_ptr_nonnull(fs);
-    setenv("AWS_ACCESS_KEY_ID", "key", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    setenv("CAIRN_TEST_ENDPOINT", s3fs_endpoint(fs), 1);
-    setenv("CAIRN_TEST_BUCKET", "s3://bucket/prefix", 1);
     world_trace(false); /* its requests are counted in test_mount_trace.c */
-    world_start(&w, 1, NULL);
+    bucket_start(&w, 1);
 }
 
 static void end(void)
 {
-    world_stop(&w);
-    s3fs_stop(fs);
-}
-
-static struct s3fs_stats counts(void)
-{
-    struct s3fs_stats st;
-    s3fs_stats(fs, &st);
-    return st;
+    bucket_stop(&w);
 }
 
 /* 64 KiB of data at the beginning of each MiB. */

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "store/trace.h"
-#include "tests/lib/s3_fault_server.h"
+#include "tests/mount/bucket.h"
 #include "tests/mount/stage.h"
 
 #include <dirent.h>
@@ -22,21 +22,13 @@
 /* What has to come about in the background, on a machine that is busy. */
 #define SOON_NS (40 * NS_PER_S)
 
-static struct s3fs *fs;
 static struct world w;
 static struct cairn_error err;
 static char gen[17];
 
 static void begin(size_t nodes)
 {
-    fs = s3fs_start(NULL);
-    ck_assert_ptr_nonnull(fs);
-    setenv("AWS_ACCESS_KEY_ID", "key", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    setenv("CAIRN_TEST_ENDPOINT", s3fs_endpoint(fs), 1);
-    setenv("CAIRN_TEST_BUCKET", "s3://bucket/prefix", 1);
-    world_start(&w, nodes, NULL);
+    bucket_start(&w, nodes);
     /* 64 KiB of data at the beginning of each MiB. */
     for (unsigned i = 0; i < ISLANDS; i++)
         stage_file(&w, "disk/memory", i * MIB, CHUNK, 100 + i, ISLANDS * MIB);
@@ -45,15 +37,7 @@ static void begin(size_t nodes)
 
 static void end(void)
 {
-    world_stop(&w);
-    s3fs_stop(fs);
-}
-
-static struct s3fs_stats counts(void)
-{
-    struct s3fs_stats st;
-    s3fs_stats(fs, &st);
-    return st;
+    bucket_stop(&w);
 }
 
 static void sleep_ms(int ms)

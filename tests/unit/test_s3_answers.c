@@ -1,25 +1,9 @@
 /* Answers that end early or late, or are none: no byte of them is taken for the object's. */
 #include "base/util.h"
-#include "tests/s3/store.h"
+#include "tests/s3/object.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define BODY_LEN 100000
-
-static uint8_t body[BODY_LEN], got[BODY_LEN];
-
-static int read_range(const struct cairn_op *op, uint64_t off, size_t len, struct cairn_error *err)
-{
-    memset(got, 0xee, sizeof(got));
-    return store->ops->read(store, op, "obj", off, got, len, err);
-}
-
-static void plant(void)
-{
-    testing_fill(body, sizeof(body), 7);
-    s3fs_store(fs, "pre/fix/obj", body, sizeof(body));
-}
 
 /* Wherever an answer ends or stands still, the next one is asked for on another connection. */
 START_TEST(test_s3_answers__a_read_survives_an_end_at_any_byte)

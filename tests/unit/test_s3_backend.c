@@ -1,7 +1,7 @@
 /* The backend under faults: what each costs the caller, and that nothing wrong gets through. */
 #include "base/clock.h"
 #include "base/util.h"
-#include "tests/s3/store.h"
+#include "tests/s3/object.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,22 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define BODY_LEN 100000
-
-static uint8_t body[BODY_LEN], got[BODY_LEN];
-
-static int read_range(const struct cairn_op *op, uint64_t off, size_t len, struct cairn_error *err)
-{
-    memset(got, 0xee, sizeof(got));
-    return store->ops->read(store, op, "obj", off, got, len, err);
-}
-
-static void plant(void)
-{
-    testing_fill(body, sizeof(body), 7);
-    s3fs_store(fs, "pre/fix/obj", body, sizeof(body));
-}
 
 /* One fault of each kind on the first answer: the second one is right, and is what comes back. */
 static const char *const passing[] = {

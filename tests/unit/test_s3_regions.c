@@ -1,24 +1,8 @@
 /* Servers that want another region, another host or another time. */
-#include "tests/s3/store.h"
+#include "tests/s3/object.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define BODY_LEN 100000
-
-static uint8_t body[BODY_LEN], got[BODY_LEN];
-
-static int read_range(const struct cairn_op *op, uint64_t off, size_t len, struct cairn_error *err)
-{
-    memset(got, 0xee, sizeof(got));
-    return store->ops->read(store, op, "obj", off, got, len, err);
-}
-
-static void plant(void)
-{
-    testing_fill(body, sizeof(body), 7);
-    s3fs_store(fs, "pre/fix/obj", body, sizeof(body));
-}
 
 START_TEST(test_s3_regions__the_right_region_is_found_and_remembered)
 {

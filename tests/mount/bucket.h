@@ -1,0 +1,14 @@
+/* A world (world.h) whose store is a bucket on the fault server. */
+#ifndef CAIRN_TESTS_MOUNT_BUCKET_H
+#define CAIRN_TESTS_MOUNT_BUCKET_H
+
+#include "tests/lib/s3_fault_server.h"
+#include "tests/mount/world.h"
+
+extern struct s3fs *fs; /* the server */
+
+void bucket_start(struct world *w, size_t nodes);
+void bucket_stop(struct world *w);
+struct s3fs_stats counts(void);
+
+#endif
