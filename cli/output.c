@@ -1,6 +1,5 @@
 #include "cli/output.h"
 
-
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
