@@ -74,7 +74,7 @@ static int open_file(const char *path, int flags, int *fd, struct cairn_error *e
         if (!slash)
             return error_oom(err, "path");
         *slash = 0;
-        int rc = store_make_folders(folder, err);
+        int rc = store_make_cache_folders(folder, err);
         if (rc)
             return rc;
         *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);

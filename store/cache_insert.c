@@ -121,10 +121,14 @@ static int append(struct insert *in, int fd, uint32_t end, struct cairn_error *e
             continue;
         plan->place = end + (uint32_t)used++;
         plan->placed = true;
-        /* Until the bytes are there the slot only keeps the place. */
+        /* Until the bytes are there the slot only keeps the place, also where another thread has
+         * read the record before this one came here. */
         struct cache_slot slot = {in->items[i].offset, plan->place, in->items[i].len,
                                   CACHE_REJECTED};
-        if (!cache_slot_locked(in->p, slot.offset) && !cache_slot_add_locked(in->p, &slot))
+        struct cache_slot *read = cache_slot_locked(in->p, slot.offset);
+        if (read && read->place == slot.place)
+            *read = slot;
+        else if (!read && !cache_slot_add_locked(in->p, &slot))
             plan->writes = false;
     }
     if (in->p->end < end + n)

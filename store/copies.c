@@ -117,7 +117,7 @@ static void clear_left_overs(const struct copies *c)
 int copies_new(const char *folder, struct budget *budget, struct copies **out,
                struct cairn_error *err)
 {
-    int rc = store_make_folders(folder, err);
+    int rc = store_make_cache_folders(folder, err);
     if (rc)
         return rc;
     struct copies *c = calloc(1, sizeof(*c));

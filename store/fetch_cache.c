@@ -5,6 +5,7 @@
 #include "store/cache_fill.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,15 @@ bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info)
     return info->parent_id[0] && has_room(s, info);
 }
 
+/* Two empty files can share their bytes: a file system that cannot says so. One that cannot make
+ * them without a name is asked when there is something to share. */
+static bool can_clone(int from, int to)
+{
+    CLEANUP_FD int a = openat(from, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    CLEANUP_FD int b = openat(to, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return a < 0 || b < 0 || ioctl(b, FICLONE, a) == 0;
+}
+
 bool fetch_cache_is_near(struct cairn_store *s, const struct manifest_info *info, int folder)
 {
     struct stat here, there;
@@ -36,7 +46,9 @@ bool fetch_cache_is_near(struct cairn_store *s, const struct manifest_info *info
         path = NULL;
         return false;
     }
-    return fstat(folder, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev;
+    CLEANUP_FD int cache = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return cache >= 0 && fstat(folder, &here) == 0 && fstat(cache, &there) == 0 &&
+           here.st_dev == there.st_dev && can_clone(cache, folder);
 }
 
 static uint32_t chunk_size(const struct fetch_piece *p)

@@ -10,8 +10,8 @@
  * a record with a parent shares most of its chunks with the parent and its other children, and the
  * next of them finds those here. Not if it would fill the cache to more than half. */
 bool fetch_cache_keeps(struct cairn_store *s, const struct manifest_info *info);
-/* A folder on the file system of the cache: there is a chance that it can share bytes with it. The
- * same bound. */
+/* A folder on the file system of the cache, which can probably share bytes between files. The same
+ * bound. */
 bool fetch_cache_is_near(struct cairn_store *s, const struct manifest_info *info, int folder);
 
 /* Of the piece's chunks (wants tells the same of them) what the cache has is shared with the file,

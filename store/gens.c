@@ -26,7 +26,7 @@ static int open_folder(struct gens *g, struct cairn_error *err)
             return CAIRN_OK;
         if (e != ENOENT || tries)
             return error_sys(err, e, "opening %s", g->path);
-        int rc = store_make_folders(g->path, err);
+        int rc = store_make_cache_folders(g->path, err);
         if (rc)
             return rc;
     }

@@ -38,7 +38,7 @@ static int sync_above(const char *path)
     return fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
-int store_make_folders(const char *path, struct cairn_error *err)
+static int make_folders(const char *path, bool durable, struct cairn_error *err)
 {
     CLEANUP_FREE char *p = strdup(path);
     if (!p)
@@ -49,7 +49,7 @@ int store_make_folders(const char *path, struct cairn_error *err)
         char c = *s;
         *s = 0;
         bool made = mkdir(p, 0700) == 0;
-        if ((!made && errno != EEXIST) || (made && sync_above(p) != 0)) {
+        if ((!made && errno != EEXIST) || (made && durable && sync_above(p) != 0)) {
             int e = errno;
             return error_sys(err, e, "making folder %s", p);
         }
@@ -57,6 +57,16 @@ int store_make_folders(const char *path, struct cairn_error *err)
         if (!c)
             return CAIRN_OK;
     }
+}
+
+int store_make_folders(const char *path, struct cairn_error *err)
+{
+    return make_folders(path, true, err);
+}
+
+int store_make_cache_folders(const char *path, struct cairn_error *err)
+{
+    return make_folders(path, false, err);
 }
 
 int store_format_init(struct backend *backend, const struct cairn_init_options *options,
@@ -224,7 +234,7 @@ static int open_cache(struct cairn_store *s, const struct cairn_config *config,
         files = NULL;
         return error_oom(err, "path");
     }
-    int rc = store_make_folders(packs, err);
+    int rc = store_make_cache_folders(packs, err);
     if (!rc)
         rc =
             budget_new(folder, config->cache_bytes > 0 ? config->cache_bytes : -1, &s->budget, err);

@@ -64,6 +64,8 @@ CAIRN_MUST_CHECK int store_init_dir(const char *path, const struct cairn_init_op
 
 /* mkdir -p. The folders made are private; the ones that exist keep their modes. */
 CAIRN_MUST_CHECK int store_make_folders(const char *path, struct cairn_error *err);
+/* The same for what a crash of the machine may take away: waits for no disk. */
+CAIRN_MUST_CHECK int store_make_cache_folders(const char *path, struct cairn_error *err);
 
 /* Write format.json of a new store on a backend (borrowed). Busy: there is one. */
 CAIRN_MUST_CHECK int store_format_init(struct backend *backend,
