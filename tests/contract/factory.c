@@ -2,6 +2,7 @@
 
 #include "tests/lib/backend_fault.h"
 #include "tests/lib/backend_mem.h"
+#include "tests/lib/objects.h"
 #include "tests/s3/factory_s3.h"
 
 #include <stdlib.h>
@@ -122,37 +123,12 @@ void put_text(const char *key, const char *text)
 
 const char *get_text(const char *key)
 {
-    static char text[4097];
-    struct cairn_error err;
-    CLEANUP_BUF struct buf out = BUF_INIT(sizeof(text) - 1);
-    int rc = test_backend->ops->get(test_backend, NULL, key, sizeof(text) - 1, &out, NULL, &err);
-    if (rc == CAIRN_NOT_FOUND)
-        return NULL;
-    ck_ok(rc);
-    if (out.len)
-        memcpy(text, out.data, out.len);
-    text[out.len] = 0;
-    return text;
+    return objects_text(test_backend, key);
 }
 
 const char *keys_of(const char *prefix, const char *after)
 {
-    static char text[65536];
-    struct cairn_error err;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    ck_ok(test_backend->ops->list(test_backend, NULL, prefix, after, &it, &err));
-    size_t n = 0;
-    struct backend_entry e;
-    for (;;) {
-        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
-        if (!e.key)
-            break;
-        int more = snprintf(text + n, sizeof(text) - n, "%s%s", n ? " " : "", e.key);
-        n += (size_t)more;
-        ck_assert_uint_lt(n, sizeof(text));
-    }
-    text[n] = 0;
-    return text;
+    return objects_keys(test_backend, prefix, after);
 }
 
 bool is_there(const char *key)

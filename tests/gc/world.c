@@ -1,7 +1,8 @@
 #include "tests/gc/world.h"
 
 #include "base/util.h"
-#include "store/manifest.h"
+#include "store/listing.h"
+#include "tests/lib/objects.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -217,54 +218,16 @@ void world_sweep(struct world *w)
 
 /* ---- Objects ---- */
 
-typedef bool object_fn(void *ctx, const struct backend_entry *e); /* false: stop */
-
 /* Beneath the wrapper, so that nothing counts or fails. */
-static void each(struct world *w, const char *prefix, object_fn *fn, void *ctx)
-{
-    struct cairn_error err;
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend_entry e;
-    ck_ok(w->inner->ops->list(w->inner, NULL, prefix, "", &it, &err));
-    do
-        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
-    while (e.key && fn(ctx, &e));
-}
-
-static bool count_one(void *ctx, const struct backend_entry *e)
-{
-    (void)e;
-    ++*(size_t *)ctx;
-    return true;
-}
-
 size_t world_count(struct world *w, const char *prefix)
 {
-    size_t n = 0;
-    each(w, prefix, count_one, &n);
-    return n;
-}
-
-struct nth {
-    size_t left;
-    char *key;
-};
-
-static bool find_nth(void *ctx, const struct backend_entry *e)
-{
-    struct nth *n = ctx;
-    if (n->left--)
-        return true;
-    snprintf(n->key, KEY_MAX, "%s", e->key);
-    return false;
+    return objects_count(w->inner, prefix, NULL);
 }
 
 void world_key(struct world *w, const char *prefix, size_t i, char key[KEY_MAX])
 {
-    struct nth n = {i, key};
-    key[0] = 0;
-    each(w, prefix, find_nth, &n);
-    ck_assert_msg(key[0], "there is no object %zu under %s", i, prefix);
+    ck_assert_msg(objects_nth(w->inner, prefix, i, key), "there is no object %zu under %s", i,
+                  prefix);
 }
 
 bool world_has(struct world *w, const char *key)
@@ -290,20 +253,17 @@ void world_put(struct world *w, const char *key, const void *data, size_t len)
     ck_ok(w->inner->ops->put(w->inner, NULL, key, data, len, &err));
 }
 
-static bool draw(void *ctx, const struct backend_entry *e)
-{
-    struct cairn_error err;
-    if (strcmp(e->key, LAYOUT_CLOCK) != 0)
-        ck_ok(buf_addf(ctx, &err, "%s %llu %lld\n", e->key, (unsigned long long)e->stat.size,
-                       (long long)e->stat.mtime_ns));
-    return true;
-}
-
 char *world_picture(struct world *w)
 {
     struct cairn_error err;
     struct buf text = BUF_INIT(1 << 20);
-    each(w, "", draw, &text);
+    CLEANUP_LISTING struct listing l;
+    int rc = listing_open(&l, w->inner, NULL, "", "", &err);
+    while (listing_next(&l, &rc, &err))
+        if (l.key.kind != LAYOUT_KIND_CLOCK)
+            rc = buf_addf(&text, &err, "%s %llu %lld\n", l.entry.key,
+                          (unsigned long long)l.entry.stat.size, (long long)l.entry.stat.mtime_ns);
+    ck_ok(rc);
     ck_ok(buf_add(&text, "", 1, &err));
     return (char *)text.data;
 }

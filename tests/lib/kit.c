@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "store/ids.h"
 #include "tests/lib/backend_mem.h"
+#include "tests/lib/objects.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,39 +246,22 @@ static struct backend *plain(struct kit *k)
     return k->opt.faulty ? backend_fault_inner(k->s->backend) : k->s->backend;
 }
 
-static uint64_t count(struct kit *k, const char *prefix, uint64_t *bytes, char first[KEY_MAX])
-{
-    struct backend *b = plain(k);
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    ck_ok(b->ops->list(b, NULL, prefix, "", &it, &err));
-    for (uint64_t n = 0;; n++) {
-        struct backend_entry e;
-        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
-        if (!e.key)
-            return n;
-        if (!n && first)
-            snprintf(first, KEY_MAX, "%s", e.key);
-        if (bytes)
-            *bytes += e.stat.size;
-    }
-}
-
 uint64_t kit_objects(struct kit *k, const char *prefix)
 {
-    return count(k, prefix, NULL, NULL);
+    return objects_count(plain(k), prefix, NULL);
 }
 
 uint64_t kit_stored(struct kit *k)
 {
     uint64_t bytes = 0;
-    count(k, LAYOUT_PACKS, &bytes, NULL);
+    objects_count(plain(k), LAYOUT_PACKS, &bytes);
     return bytes;
 }
 
 const char *kit_first(struct kit *k, const char *prefix)
 {
     static char key[KEY_MAX];
-    return count(k, prefix, NULL, key) ? key : NULL;
+    return objects_nth(plain(k), prefix, 0, key) ? key : NULL;
 }
 
 void kit_put(struct kit *k, const char *key, const void *data, size_t len)

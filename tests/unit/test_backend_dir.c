@@ -2,6 +2,7 @@
  * rest is the contract suite's (tests/contract). */
 #include "base/util.h"
 #include "store/backend_dir.h"
+#include "tests/lib/objects.h"
 #include "tests/lib/testing.h"
 
 #include <errno.h>
@@ -54,20 +55,7 @@ static int put(const char *key, const char *text)
 
 static const char *keys_of(const char *prefix)
 {
-    static char text[65536];
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend_entry e;
-    size_t n = 0;
-    ck_ok(b->ops->list(b, NULL, prefix, "", &it, &err));
-    for (;;) {
-        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
-        if (!e.key)
-            break;
-        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", n ? " " : "", e.key);
-        ck_assert_uint_lt(n, sizeof(text));
-    }
-    text[n] = 0;
-    return text;
+    return objects_keys(b, prefix, "");
 }
 
 /* ---- Links and other things that are no files ---- */

@@ -4,6 +4,7 @@
  * permission). */
 #include "base/util.h"
 #include "store/backend_dir.h"
+#include "tests/lib/objects.h"
 #include "tests/lib/testing.h"
 
 #include <errno.h>
@@ -41,19 +42,6 @@ static int put(const char *key, const char *text)
     return b->ops->put(b, NULL, key, text, strlen(text), &err);
 }
 
-static size_t count(const char *prefix)
-{
-    CLEANUP_BACKEND_ITER struct backend_iter *it = NULL;
-    struct backend_entry e;
-    size_t n = 0;
-    ck_ok(b->ops->list(b, NULL, prefix, "", &it, &err));
-    for (;; n++) {
-        ck_ok(it->ops->iter_next(it, NULL, &e, &err));
-        if (!e.key)
-            return n;
-    }
-}
-
 /* A small file system of this test's process alone. */
 static bool mount_small(void)
 {
@@ -78,12 +66,12 @@ START_TEST(test_backend_dir_refused__a_full_disk_leaves_nothing_behind)
     ck_fails(b->ops->put(b, NULL, "packs/00/big", data, big, &err), want);
     ck_fails(b->ops->put(b, NULL, "packs/00/small", data, big, &err), want);
     ck_fails(b->ops->stage(b, NULL, ID, "0123456789abcdef", data, big, &err), want);
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 1);
     struct backend_upload *up;
     ck_ok(b->ops->upload_new(b, NULL, &up, &err));
     ck_assert_int_eq(util_pwrite_full(up->fd, data, big, 0), -1);
     b->ops->upload_abort(up);
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 1);
     CLEANUP_BUF struct buf out = BUF_INIT(10);
     ck_ok(b->ops->get(b, NULL, "packs/00/small", 10, &out, NULL, &err));
     ck_assert_uint_eq(out.len, 1);
@@ -112,7 +100,7 @@ static void refuses_writing(int want_errno)
     ck_assert(failed);
     ck_ok(b->ops->get(b, NULL, key, 10, &out, NULL, &err));
     ck_assert_mem_eq(out.data, "{}", 2);
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 1);
 }
 
 /* The rest of the test runs without root's rights. */
@@ -219,7 +207,7 @@ START_TEST(test_backend_dir_refused__no_descriptor_left_is_transient)
     ck_fails(put("x", "x"), CAIRN_TRANSIENT);
     ck_fails(backend_remove_one(b, NULL, "records/" ID "/meta.json", &err), CAIRN_TRANSIENT);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 1);
     backend_free(b);
 }
 END_TEST
@@ -262,8 +250,8 @@ static void works_all_the_same(void)
     ck_assert_uint_eq(st.size, 4);
     ck_fails(b->ops->stat(b, NULL, "packs/11/x", &st, &err), CAIRN_NOT_FOUND);
     ck_fails(b->ops->stat(b, NULL, "packs/00/x/y", &st, &err), CAIRN_NOT_FOUND);
-    ck_assert_uint_eq(count(""), 2);
-    ck_assert_uint_eq(count(LAYOUT_TMP), 0);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 2);
+    ck_assert_uint_eq(objects_count(b, LAYOUT_TMP, NULL), 0);
 }
 
 static void without_openat2(int sys_errno)
@@ -327,7 +315,7 @@ START_TEST(test_backend_dir_refused__a_staged_meta_is_written_or_refused)
     refuse(SYS_sync_file_range, EIO);
     ck_fails(b->ops->stage(b, NULL, ID, GEN, "{}", 2, &err), CAIRN_PERMANENT);
     ck_ok(b->ops->commit(b, NULL, ID, GEN, "{}", 2, BACKEND_ONCE, &err));
-    ck_assert_uint_eq(count(""), 1);
+    ck_assert_uint_eq(objects_count(b, "", NULL), 1);
     backend_free(b);
 }
 END_TEST
@@ -348,7 +336,7 @@ START_TEST(test_backend_dir_refused__a_failing_fsync_fails_the_write)
     ck_assert_int_eq(err.sys_errno, EIO);
     ck_ok(b->ops->upload_new(b, NULL, &up, &err));
     ck_fails(b->ops->upload_commit(up, NULL, "packs/00/z", 0, &err), CAIRN_PERMANENT);
-    ck_assert_uint_eq(count("packs/"), 1);
+    ck_assert_uint_eq(objects_count(b, "packs/", NULL), 1);
     bool failed = false;
     const char *key = "packs/00/x";
     ck_fails(b->ops->remove(b, NULL, &key, 1, &failed, &err), CAIRN_PERMANENT);

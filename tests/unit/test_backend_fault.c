@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "tests/lib/backend_fault.h"
 #include "tests/lib/backend_mem.h"
+#include "tests/lib/objects.h"
 #include "tests/lib/testing.h"
 
 #include <errno.h>
@@ -34,16 +35,7 @@ static int put(const char *key, const char *text)
 
 static const char *text_of(const char *key)
 {
-    static char text[101];
-    CLEANUP_BUF struct buf out = BUF_INIT(100);
-    int rc = mem->ops->get(mem, NULL, key, 100, &out, NULL, &err);
-    if (rc == CAIRN_NOT_FOUND)
-        return NULL;
-    ck_ok(rc);
-    if (out.len)
-        memcpy(text, out.data, out.len);
-    text[out.len] = 0;
-    return text;
+    return objects_text(mem, key);
 }
 
 START_TEST(test_backend_fault__the_planned_call_fails_and_no_other)
