@@ -458,6 +458,8 @@ START_TEST(test_staged__the_background_ends_in_the_middle_of_its_work)
     struct background *bg = NULL;
     size_t open_before;
     kit_start(&k, &dir_store);
+    kit_sample(&k, "before", 1);
+    ck_ok(kit_publish(&k, CK_B, "before", NULL, NULL, &err)); /* the index is open from now on */
     open_before = kit_descriptors();
     for (int round = 0; round < 5; round++) {
         ck_ok(background_new(k.s, &bg, &err));
