@@ -82,6 +82,18 @@ def session_members(sid):
             yield int(pid)
 
 
+def ask_session(sid, seconds=5):
+    """Tell a session to end: a script may have something to take down outside of it (a gateway)."""
+    until = time.monotonic() + seconds
+    for pid in session_members(sid):
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+    while time.monotonic() < until and any(session_members(sid)):
+        time.sleep(0.05)
+
+
 def end_session(sid):
     """Kill what is left of a session; return how many processes that were."""
     killed = set()
@@ -156,6 +168,7 @@ def run(program, logs, deadline):
             sessions.add(child.pid)
         if not ended(child.pid, max(0, min(program.timeout, deadline - start))):
             late = True
+            ask_session(child.pid)
         left = end_session(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
         code = child.returncode = os.waitstatus_to_exitcode(status)
@@ -300,6 +313,11 @@ def main():
     os.makedirs(logs, exist_ok=True)
 
     def interrupted(signo, frame):
+        asked = [threading.Thread(target=ask_session, args=(sid,)) for sid in list(sessions)]
+        for thread in asked:
+            thread.start()
+        for thread in asked:
+            thread.join()
         for sid in list(sessions):
             end_session(sid)
         os._exit(128 + signo)

@@ -41,6 +41,9 @@ expect '2 1 0' 1 'echo "2 passed, 0 failed"; kill -KILL $$'
 expect '2 1 0' 1 'echo "2 passed, 0 failed"; sleep 100' --timeout 0.5
 expect '2 1 0' 1 'echo "2 passed, 0 failed"; sleep 100' --within 0.5
 expect '2 1 0' 1 'sleep 100 & echo "2 passed, 0 failed"'
+# One that is late may take down what it put up.
+expect '0 1 0' 1 "trap 'touch $tmp/down' EXIT; sleep 100" --timeout 0.5
+expect '1 0 0' 0 "[ -e $tmp/down ]"
 expect '1 0 0' 0 'echo "  7 passed, 7 failed"'
 
 # A build's programs run side by side, but those that want to be alone: each leaves its name while it
