@@ -33,6 +33,9 @@ struct mount_config {
     int64_t read_timeout_ns;    /* of one read; 0: 120 s */
     int64_t other_timeout_ns;   /* of everything else but publishing; 0: 30 s */
     int64_t publish_timeout_ns; /* of the rename that publishes or commits; 0: 30 min */
+    /* For how long a caller which got a signal, and which cannot be seen (of another PID
+     * namespace), is not taken for killed; 0: 120 s. */
+    int64_t unseen_timeout_ns;
     /* Called once, from a thread of the mount, when it ended without mount_stop (umount by somebody
      * else). It must not call mount_stop itself. NULL: nobody wants to know. */
     void (*ended)(void *ctx);

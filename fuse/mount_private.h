@@ -26,7 +26,7 @@ struct mount {
     gid_t gid;
     int64_t started_ns; /* CLOCK_REALTIME */
     bool remote;        /* the store is no local folder: what asks it may take long */
-    int64_t read_timeout_ns, other_timeout_ns, publish_timeout_ns;
+    int64_t read_timeout_ns, other_timeout_ns, publish_timeout_ns, unseen_timeout_ns;
     enum mount_materialise materialise;
     bool tracing; /* trace.h */
 

@@ -301,6 +301,7 @@ static struct session *session_new(struct cairn_store *store, const struct mount
     m->read_timeout_ns = or_default(c->read_timeout_ns, 120);
     m->other_timeout_ns = or_default(c->other_timeout_ns, 30);
     m->publish_timeout_ns = or_default(c->publish_timeout_ns, 1800);
+    m->unseen_timeout_ns = or_default(c->unseen_timeout_ns, 120);
     return s;
 }
 

@@ -4,6 +4,7 @@
 #include "fuse/records.h"
 #include "fuse/spool_hidden.h"
 #include "fuse/task.h"
+#include "fuse/turns.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,6 +131,8 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
     if (!rc)
         rc = prepared_list_new(&s->prepared, err);
     if (!rc)
+        rc = turns_new(&s->commits, err);
+    if (!rc)
         rc = background_new(m->store, &s->background, err);
     if (!rc)
         rc = spool_after_new(m, s, &s->after, err);
@@ -157,6 +160,7 @@ void spool_free(struct spool *s)
     close_what_is_open(s);
     background_free(s->background);
     prepared_list_free(s->prepared);
+    turns_free(s->commits);
     hidden_free(s->hidden);
     util_closep(&s->tree);
     util_closep(&s->times);

@@ -27,6 +27,7 @@ struct fuse_entry_param;
 struct hidden;
 struct prepared_list;
 struct spool_after;
+struct turns;
 
 #define SPOOL_ATTR_SECONDS 1.0
 
@@ -39,6 +40,7 @@ struct spool {
     struct hidden *hidden;          /* owned; spool_hidden.h */
     struct prepared_list *prepared; /* owned; spool_publish.c */
     struct spool_after *after;      /* owned; spool_after.c */
+    struct turns *commits;          /* owned; ids that are being committed */
     atomic_uint trash_no;
     pthread_mutex_t opened_lock;
     struct spool_opened *files, *folders; /* guarded by opened_lock */

@@ -9,6 +9,7 @@
 #include "fuse/spool.h"
 #include "fuse/spool_hidden.h"
 #include "fuse/task.h"
+#include "fuse/turns.h"
 #include "store/digest.h"
 #include "store/staged.h"
 
@@ -269,24 +270,27 @@ void spool_publish_export(struct mount *m, struct fuse_req *req, int folder, con
         close(folder);
 }
 
+/* How long a look at what was committed may take when the store did not answer. */
+#define LOOK_SECONDS 3.0
+
 /* ---- meta.json ------------------------------------------------------------------------------- */
 
-/* A whole small file of the spool. Errno; EFBIG: it has more than max bytes. */
-static int read_small(int folder, const char *name, size_t max, struct buf *out)
+/* A whole small file of the spool; *st is from before it was read. Errno; EFBIG: it has more than
+ * max bytes. */
+static int read_small(int folder, const char *name, size_t max, struct buf *out, struct stat *st)
 {
-    struct stat st;
     struct cairn_error ignored;
     CLEANUP_FD int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0)
+    if (fd < 0 || fstat(fd, st) != 0)
         return errno;
-    if (!S_ISREG(st.st_mode))
+    if (!S_ISREG(st->st_mode))
         return EINVAL;
-    if ((uint64_t)st.st_size > max)
+    if ((uint64_t)st->st_size > max)
         return EFBIG;
-    CLEANUP_FREE char *data = malloc((size_t)st.st_size + 1);
+    CLEANUP_FREE char *data = malloc((size_t)st->st_size + 1);
     if (!data)
         return ENOMEM;
-    ssize_t n = util_pread_full(fd, data, (size_t)st.st_size, 0);
+    ssize_t n = util_pread_full(fd, data, (size_t)st->st_size, 0);
     if (n < 0)
         return errno;
     return buf_add(out, data, (size_t)n, &ignored) ? ENOMEM : 0;
@@ -296,10 +300,11 @@ static int read_small(int folder, const char *name, size_t max, struct buf *out)
 static int read_digest(const struct publish *p, int record, uint8_t digest[SHA256_LEN], bool *has)
 {
     char name[EXPORT_NAME_MAX];
+    struct stat st;
     CLEANUP_BUF struct buf text = BUF_INIT(DIGEST_TEXT);
     snprintf(name, sizeof(name), "digest-%s", p->gen);
     *has = false;
-    int e = record < 0 ? ENOENT : read_small(record, name, DIGEST_TEXT, &text);
+    int e = record < 0 ? ENOENT : read_small(record, name, DIGEST_TEXT, &text, &st);
     if (e == ENOENT)
         return 0;
     if (!e && !staged_digest_parse((const char *)text.data, text.len, digest))
@@ -308,6 +313,24 @@ static int read_digest(const struct publish *p, int record, uint8_t digest[SHA25
         log_line(LOG_LEVEL_WARNING, "mount: publishing %s: %s is no digest", p->id, name);
     *has = !e;
     return e;
+}
+
+/* After a failure that may be one of the answer only. What was asked for is done then; who asked is
+ * not told otherwise. */
+static bool was_committed(struct mount *m, const struct publish *p)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    struct cairn_error ignored;
+    struct cairn_op op;
+    char gen[GEN_TEXT];
+    cairn_op_init(&op, LOOK_SECONDS, NULL);
+    return store_get_meta(m->store, &op, p->id, &meta, gen, &ignored) == CAIRN_OK &&
+           strcmp(gen, p->gen) == 0;
+}
+
+static bool may_be_committed(int rc)
+{
+    return rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED || rc == CAIRN_TRANSIENT;
 }
 
 static int commit(struct mount *m, const struct cairn_op *op, const struct publish *p,
@@ -327,7 +350,7 @@ static int commit(struct mount *m, const struct cairn_op *op, const struct publi
         .digest = digest,
     };
     int rc = staged_commit(m->store, op, p->id, &c, &result, &err);
-    if (!rc) {
+    if (!rc || (may_be_committed(rc) && was_committed(m, p))) {
         free_item(item);
         return 0;
     }
@@ -339,8 +362,17 @@ static int commit(struct mount *m, const struct cairn_op *op, const struct publi
     return rc == CAIRN_NOT_FOUND ? EINVAL : e;
 }
 
+/* The caller may be gone, and somebody else may have put another one in its place. */
+static void remove_meta(const struct publish *p, const struct stat *committed)
+{
+    struct stat st;
+    if (fstatat(p->folder, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        background_same_file(&st, committed))
+        (void)unlinkat(p->folder, p->name, 0);
+}
+
 /* It is the store's from here on: nothing of it is needed in the spool any more. */
-static void clean(struct mount *m, const struct publish *p, int record)
+static void clean(struct mount *m, const struct publish *p, const struct stat *meta, int record)
 {
     struct spool *s = m->spool;
     char name[EXPORT_NAME_MAX];
@@ -350,7 +382,7 @@ static void clean(struct mount *m, const struct publish *p, int record)
     snprintf(name, sizeof(name), "digest-%s", p->gen);
     spool_drop_stamp(s, p->id, name);
     records_changed(m, p->id);
-    (void)unlinkat(p->folder, p->name, 0);
+    remove_meta(p, meta);
     if (record < 0)
         return;
     (void)unlinkat(record, "meta.json", 0); /* of a removal that was not finished */
@@ -364,20 +396,14 @@ static void clean(struct mount *m, const struct publish *p, int record)
     (void)unlinkat(s->tree, p->id, AT_REMOVEDIR);
 }
 
-static int publish_meta(struct mount *m, const struct cairn_op *op, struct publish *p)
+static int publish_read_meta(struct mount *m, const struct cairn_op *op, const struct publish *p,
+                             const struct buf *meta, const struct stat *st)
 {
-    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
     CLEANUP_FD int record = -1;
     CLEANUP_FD int export = -1;
-    struct cairn_error err;
     char name[EXPORT_NAME_MAX];
     uint8_t digest[SHA256_LEN];
     bool has_digest;
-    int e = read_small(p->folder, p->name, META_MAX, &meta);
-    if (e)
-        return e;
-    if (gen_of_meta(meta.data, meta.len, p->gen, &err))
-        return cairn_error_errno(&err);
     export_name(p->gen, name);
     record = openat(m->spool->tree, p->id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (record >= 0)
@@ -386,24 +412,44 @@ static int publish_meta(struct mount *m, const struct cairn_op *op, struct publi
         return errno;
     if (export >= 0)
         write_back(m, export);
-    e = read_digest(p, record, digest, &has_digest);
+    int e = read_digest(p, record, digest, &has_digest);
     if (!e)
-        e = commit(m, op, p, &meta, export, has_digest ? digest : NULL);
+        e = commit(m, op, p, meta, export, has_digest ? digest : NULL);
     STEP("mount.committed");
     if (!e)
-        clean(m, p, record);
+        clean(m, p, st, record);
     STEP("mount.cleaned");
     return e;
 }
 
-static void meta_task(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
+/* It is read before its turn comes: who renamed it once more while the first rename was still at
+ * work means these bytes, which are gone when that one is done. */
+static int publish_meta(struct mount *m, const struct cairn_op *op, struct publish *p)
+{
+    CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    struct cairn_error err;
+    struct turn turn;
+    struct stat st;
+    int e = read_small(p->folder, p->name, META_MAX, &meta, &st);
+    if (e)
+        return e;
+    if (gen_of_meta(meta.data, meta.len, p->gen, &err))
+        return cairn_error_errno(&err);
+    if (turns_take(m->spool->commits, op, p->id, &turn, &err))
+        return task_errno(m, p->id, &err);
+    e = publish_read_meta(m, op, p, &meta, &st);
+    turns_give(m->spool->commits, &turn);
+    return e;
+}
+
+static int meta_task(struct mount *m, const struct cairn_op *op, void *arg)
 {
     struct publish *p = arg;
     CLEANUP_FD int folder = p->folder;
     int e = publish_meta(m, op, p);
     if (!e)
         spool_after_commit(m->spool->after, p->id, p->gen);
-    fuse_reply_err(req, e);
+    return e;
 }
 
 void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const char *name,
@@ -415,6 +461,7 @@ void spool_publish_meta(struct mount *m, struct fuse_req *req, int folder, const
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    if (!task_run(m, LANE_PUBLISH, req, meta_task, p))
+    /* What may be committed already is not given up because nobody waits for it. */
+    if (!task_run_to_end(m, LANE_PUBLISH, req, meta_task, p))
         close(folder);
 }

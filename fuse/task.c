@@ -5,24 +5,25 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "fuse/caller.h"
 #include "fuse/generation.h"
 #include "fuse/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fuse_lowlevel.h>
-#include <signal.h>
-#include <string.h>
 
 struct task {
     struct fuse_req *req;
-    task_fn *fn;
+    task_fn *fn;                 /* or ... */
+    task_to_end_fn *to_end;      /* ... this one */
     void *arg;                   /* owned */
     struct cairn_cancel *cancel; /* owned */
     struct cairn_op op;
-    pid_t thread;     /* of the caller; 0: not known here */
-    bool interrupted; /* guarded by the lanes' lock */
-    uint64_t no;      /* names the task to the interrupt callback, which may come when it is over */
+    pid_t thread; /* of the caller; 0: not known here */
+    /* Guarded by the lanes' lock. */
+    int64_t interrupted_ns; /* when the kernel told of a signal, CLOCK_MONOTONIC; 0: it did not */
+    bool answered;          /* of to_end: somebody answers req, or has */
+    uint64_t no; /* names the task to the interrupt callback, which may come when it is over */
     struct task *next, **link; /* in all: queued and running ones */
     struct task *next_queued;
 };
@@ -46,6 +47,7 @@ struct lanes {
     struct task *all;
     uint64_t next_no;
     bool stopping;
+    bool blind; /* constant: callers cannot be seen */
 };
 
 static const unsigned lane_threads[LANE_COUNT_] = {
@@ -67,6 +69,21 @@ static void remove_locked(struct lanes *l, struct task *t)
         t->next->link = t->link;
     if (!l->all)
         pthread_cond_broadcast(&l->quiet);
+}
+
+static void run(struct lanes *l, struct task *t)
+{
+    if (t->fn) {
+        t->fn(l->m, t->req, &t->op, t->arg);
+        return;
+    }
+    int e = t->to_end(l->m, &t->op, t->arg);
+    pthread_mutex_lock(&l->lock);
+    bool mine = !t->answered;
+    t->answered = true;
+    pthread_mutex_unlock(&l->lock);
+    if (mine)
+        fuse_reply_err(t->req, e);
 }
 
 struct lane_thread {
@@ -96,7 +113,7 @@ static void *work(void *arg)
         if (!lane->first)
             lane->last = NULL;
         pthread_mutex_unlock(&l->lock);
-        t->fn(l->m, t->req, &t->op, t->arg);
+        run(l, t);
         pthread_mutex_lock(&l->lock);
         remove_locked(l, t);
         pthread_mutex_unlock(&l->lock);
@@ -107,49 +124,50 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The kernel tells of the first signal that a caller gets, whichever it is, and of no later one. A
- * call should not fail because a timer went off or a runtime moves its threads about; it should
- * when its caller is being killed, who else would wait for the answer. proc(5): a thread that is to
- * die has SIGKILL pending. */
-static bool is_dying(pid_t thread)
-{
-    char path[64], text[2048];
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : util_pread_full(fd, text, sizeof(text) - 1, 0);
-    if (n <= 0)
-        return true;
-    text[n] = 0;
-    const char *pending = strstr(text, "SigPnd:"), *shared = strstr(text, "ShdPnd:");
-    uint64_t set = (pending ? strtoull(pending + 7, NULL, 16) : 0) |
-                   (shared ? strtoull(shared + 7, NULL, 16) : 0);
-    return set & (uint64_t)1 << (SIGKILL - 1);
-}
-
 #define WATCH_NS (NS_PER_S / 10)
 #define TIDY_NS  (15 * NS_PER_S)
 
 /* One of the interrupted tasks that comes after number no. */
-static bool next_interrupted_locked(const struct lanes *l, uint64_t *no, pid_t *thread)
+static bool next_interrupted_locked(const struct lanes *l, uint64_t *no, pid_t *thread,
+                                    int64_t *since_ns)
 {
     const struct task *found = NULL;
     for (const struct task *t = l->all; t; t = t->next)
-        if (t->interrupted && t->no > *no && (!found || t->no < found->no))
+        if (t->interrupted_ns && t->no > *no && (!found || t->no < found->no))
             found = t;
     if (!found)
         return false;
     *no = found->no;
     *thread = found->thread;
+    *since_ns = found->interrupted_ns;
     return true;
 }
 
-static void fire_locked(struct lanes *l, uint64_t no)
+/* The caller of task no waits for nothing any more. A request to be answered, or NULL. */
+static struct fuse_req *give_up_locked(struct lanes *l, uint64_t no)
 {
-    for (struct task *t = l->all; t; t = t->next)
-        if (t->no == no) {
-            t->interrupted = false;
+    for (struct task *t = l->all; t; t = t->next) {
+        if (t->no != no)
+            continue;
+        t->interrupted_ns = 0;
+        if (t->fn) {
             cairn_cancel_fire(t->cancel);
+            return NULL;
         }
+        bool mine = !t->answered;
+        t->answered = true;
+        return mine ? t->req : NULL;
+    }
+    return NULL;
+}
+
+/* One that cannot be seen is taken for alive for some time: whoever was killed waits for as long,
+ * and whoever only got a signal has his answer by then, or hears that he was interrupted. */
+static bool is_given_up(const struct mount *m, pid_t thread, int64_t since_ns)
+{
+    enum caller c = caller_look(thread);
+    return c == CALLER_DYING ||
+           (c == CALLER_UNSEEN && clock_monotonic() - since_ns >= m->unseen_timeout_ns);
 }
 
 /* Looks after the callers of interrupted tasks, and now and then after what is at hand. */
@@ -161,14 +179,18 @@ static void *watch(void *arg)
     while (!l->stopping) {
         uint64_t no = 0;
         pid_t thread;
+        int64_t since_ns;
         bool any = false;
-        while (next_interrupted_locked(l, &no, &thread)) {
+        while (next_interrupted_locked(l, &no, &thread, &since_ns)) {
             any = true;
             pthread_mutex_unlock(&l->lock);
-            bool dying = is_dying(thread);
+            bool over = is_given_up(l->m, thread, since_ns);
             pthread_mutex_lock(&l->lock);
-            if (dying)
-                fire_locked(l, no);
+            struct fuse_req *req = over ? give_up_locked(l, no) : NULL;
+            pthread_mutex_unlock(&l->lock);
+            if (req)
+                fuse_reply_err(req, EINTR);
+            pthread_mutex_lock(&l->lock);
         }
         struct timespec until;
         int64_t at = clock_monotonic() + (any ? WATCH_NS : TIDY_NS);
@@ -203,6 +225,7 @@ int lanes_new(struct mount *m, struct lanes **out, struct cairn_error *err)
     if (!l)
         return error_oom(err, "lanes");
     l->m = m;
+    l->blind = !caller_can_be_seen();
     pthread_mutex_init(&l->lock, NULL);
     op_cond_init(&l->quiet);
     for (int i = 0; i < LANE_COUNT_; i++) {
@@ -259,7 +282,7 @@ static void interrupted(fuse_req_t req, void *data)
     pthread_mutex_lock(&m->lanes->lock);
     for (struct task *t = m->lanes->all; t; t = t->next)
         if (t->no == no)
-            t->interrupted = true;
+            t->interrupted_ns = clock_monotonic();
     pthread_cond_signal(&m->lanes->interrupts);
     pthread_mutex_unlock(&m->lanes->lock);
 }
@@ -313,7 +336,9 @@ static bool queue_locked(struct lanes *l, struct lane *lane, struct task *t)
     return true;
 }
 
-bool task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn, void *arg)
+/* Of fn and to_end one is NULL. */
+static bool start(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn,
+                  task_to_end_fn *to_end, void *arg)
 {
     struct lanes *l = m->lanes;
     struct cairn_error err;
@@ -326,8 +351,9 @@ bool task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_
         return false;
     }
     t->req = req;
-    t->thread = fuse_req_ctx(req)->pid;
+    t->thread = l->blind ? 0 : fuse_req_ctx(req)->pid;
     t->fn = fn;
+    t->to_end = to_end;
     t->arg = arg;
     t->op = (struct cairn_op){.deadline_ns = clock_add(clock_monotonic(), lane_timeout(m, which)),
                               .cancel = t->cancel};
@@ -339,14 +365,26 @@ bool task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_
     fuse_req_interrupt_func(req, interrupted, (void *)(uintptr_t)t->no);
     pthread_mutex_lock(&l->lock);
     bool queued = queue_locked(l, &l->lane[which], t);
+    bool mine = !queued && !t->answered;
     if (!queued)
         remove_locked(l, t);
     pthread_mutex_unlock(&l->lock);
-    if (!queued) {
+    if (mine)
         fuse_reply_err(req, EAGAIN);
+    if (!queued)
         task_free(t);
-    }
     return queued;
+}
+
+bool task_run(struct mount *m, enum task_lane which, struct fuse_req *req, task_fn *fn, void *arg)
+{
+    return start(m, which, req, fn, NULL, arg);
+}
+
+bool task_run_to_end(struct mount *m, enum task_lane which, struct fuse_req *req,
+                     task_to_end_fn *fn, void *arg)
+{
+    return start(m, which, req, NULL, fn, arg);
 }
 
 struct cairn_op task_op_here(const struct mount *m, enum task_lane lane)

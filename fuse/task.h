@@ -2,8 +2,8 @@
  * from the kernel: a slow bucket must not keep others from stat or ls. A request may be answered
  * from any thread.
  *
- * The task's op ends at the lane's deadline, when the kernel says that the caller was interrupted
- * (a killed process does not die before its request is answered), and when the mount stops. */
+ * The task's op ends at the lane's deadline, when its caller is being killed (caller.h), and when
+ * the mount stops. */
 #ifndef CAIRN_FUSE_TASK_H
 #define CAIRN_FUSE_TASK_H
 
@@ -33,6 +33,13 @@ CAIRN_MUST_CHECK int lanes_drain(struct lanes *l, const struct cairn_op *op,
  * an errno itself when there is no memory or no thread to be had: false, and fn is not called.
  * Never blocks. */
 bool task_run(struct mount *m, enum task_lane lane, struct fuse_req *req, task_fn *fn, void *arg);
+
+/* Work that is not given up halfway: when its caller is being killed, the request is answered
+ * (EINTR), but fn goes on and its op does not end. fn gives the errno to answer with; it has no
+ * req, and must use no inode that the request named, since the kernel may forget it. */
+typedef int task_to_end_fn(struct mount *m, const struct cairn_op *op, void *arg);
+bool task_run_to_end(struct mount *m, enum task_lane lane, struct fuse_req *req, task_to_end_fn *fn,
+                     void *arg);
 
 /* An op for work done at once, on the worker's own thread: local, so it has a deadline only. */
 struct cairn_op task_op_here(const struct mount *m, enum task_lane lane);

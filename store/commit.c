@@ -324,7 +324,9 @@ int commit_run(struct commit *c, const struct manifest *m, struct pack_set *bad,
     char key[KEY_MAX];
     layout_export(c->id, c->gen, key);
     bool exists;
-    rc = backend_exists(b, c->op, key, &exists, err);
+    struct cairn_op after; /* what is committed is not reported as failed because c->op has ended */
+    cairn_op_init(&after, 10, NULL);
+    rc = backend_exists(b, &after, key, &exists, err);
     if (rc)
         return error_wrap(err, "looking at the manifest after the commit");
     if (!exists)

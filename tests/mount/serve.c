@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -30,6 +31,12 @@ static enum mount_materialise materialise_of(const char *text)
     if (text && strcmp(text, "always") == 0)
         return MOUNT_MATERIALISE_ALWAYS;
     return text && strcmp(text, "second") == 0 ? MOUNT_MATERIALISE_SECOND : MOUNT_MATERIALISE_NEVER;
+}
+
+static int64_t test_ns(const char *variable)
+{
+    const char *ms = getenv(variable);
+    return ms ? atoll(ms) * 1000000 : 0;
 }
 
 static void ended(void *ctx)
@@ -64,6 +71,8 @@ int main(int argc, char **argv)
     if (cairn_open(&config, NULL, &store, &err))
         return fail("open", &err);
     struct mount_config mc = {.dir = argv[3],
+                              .unseen_timeout_ns = test_ns("CAIRN_TEST_UNSEEN_MS"),
+                              .publish_timeout_ns = test_ns("CAIRN_TEST_PUBLISH_MS"),
                               .materialise = materialise_of(argc > 4 ? argv[4] : NULL),
                               .no_trace = argc > 5,
                               .ended = ended};

@@ -4,6 +4,7 @@
 #include "base/util.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
@@ -14,7 +15,7 @@
 static struct world *live; /* what the end of the test's process takes down */
 static pid_t live_pid;
 static const char *live_materialise, *live_step;
-static bool live_no_trace;
+static bool live_no_trace, live_apart;
 static struct cairn_error err;
 
 long sys_ok(long rc, const char *what)
@@ -123,6 +124,18 @@ void world_start(struct world *w, size_t nodes, const char *materialise)
     world_start_at(w, nodes, NULL, NULL);
 }
 
+/* fork; apart: into a PID namespace of its own. */
+static pid_t fork_where(bool apart)
+{
+    CLEANUP_FD int own = apart ? ck_sys(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC)) : -1;
+    if (apart)
+        ck_sys(unshare(CLONE_NEWPID));
+    pid_t pid = ck_sys(fork());
+    if (apart && pid)
+        ck_sys(setns(own, CLONE_NEWPID));
+    return pid;
+}
+
 /* The end of the pipe that mount-serve says "ready" on. */
 static int spawn(struct world *w, size_t node)
 {
@@ -130,10 +143,10 @@ static int spawn(struct world *w, size_t node)
     int ends[2];
     pid_t parent = getpid();
     ck_sys(pipe2(ends, O_CLOEXEC));
-    n->pid = ck_sys(fork());
+    n->pid = fork_where(live_apart);
     if (n->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
+        if (!live_apart && getppid() != parent)
             _exit(1);
         dup2(ends[1], STDOUT_FILENO);
         if (live_step)
@@ -206,6 +219,11 @@ void world_kill_at(const char *step)
 void world_trace(bool on)
 {
     live_no_trace = !on;
+}
+
+void world_apart(bool on)
+{
+    live_apart = on;
 }
 
 void world_died(struct world *w, size_t node)

@@ -41,6 +41,8 @@ void world_kill(struct world *w, size_t node); /* SIGKILL; the mount is dead */
 void world_kill_at(const char *step);
 /* Whether mounts made from now on keep traces, and fetch ahead by them (at first they do). */
 void world_trace(bool on);
+/* Mounts made from now on run in a PID namespace of their own: to them, this process has no id. */
+void world_apart(bool on);
 /* Until the mount has died by itself. */
 void world_died(struct world *w, size_t node);
 /* The root of a mount, or a path in it. One of eight static texts. */
