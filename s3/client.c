@@ -115,6 +115,7 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
     struct s3_client *c = k->client;
     CLEANUP_CREDS struct s3_creds creds = {0};
     struct cairn_error e;
+    bool streams = k->req->sink && k->req->sink->take;
     int rc = s3_retry_attempt(&k->retry, k->what, &e);
     if (rc)
         return op_ended(k, &e, err);
@@ -127,7 +128,7 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
         return CAIRN_OK;
     }
     if (!rc)
-        rc = s3_limiter_enter(c->limiter, k->op, k->what, &e);
+        rc = s3_limiter_enter(c->limiter, k->op, streams, k->what, &e);
     if (rc)
         return op_ended(k, &e, err);
     *k->res = (struct s3_result){.date = INT64_MIN};
@@ -144,10 +145,11 @@ static int attempt(struct call *k, struct s3_verdict *v, struct cairn_error *err
         *v = s3_judge(&k->res->outcome);
     }
     s3_counts_add(k->req->verb, v->error_class);
-    s3_limiter_leave(c->limiter, v->hints & S3_HINT_THROTTLE ? S3_LIMITER_THROTTLED
-                                 : v->error_class == CAIRN_OK || v->error_class == CAIRN_NOT_FOUND
-                                     ? S3_LIMITER_OK
-                                     : S3_LIMITER_OTHER);
+    s3_limiter_leave(c->limiter, streams,
+                     v->hints & S3_HINT_THROTTLE ? S3_LIMITER_THROTTLED
+                     : v->error_class == CAIRN_OK || v->error_class == CAIRN_NOT_FOUND
+                         ? S3_LIMITER_OK
+                         : S3_LIMITER_OTHER);
     return CAIRN_OK;
 }
 

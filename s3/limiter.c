@@ -10,18 +10,20 @@
 #define RATE_STEP         0.5 /* on each success, shared over a second's worth of them */
 #define DECREASE_EVERY_NS (250 * 1000000LL)
 #define MEASURE_NS        NS_PER_S
+#define OTHERS_SHARE      8 /* of the places, one in so many is not for those that stream */
 
 struct s3_limiter {
     char *name;
     unsigned refs; /* guarded by registry_lock, as next is */
     struct s3_limiter *next;
 
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t cond;  /* a place became free */
+    pthread_mutex_t lock;             /* guards all below */
+    pthread_cond_t cond, stream_cond; /* a place became free, perhaps for one that streams */
     unsigned in_flight, max;
-    double rate;     /* 0: none */
-    double ceiling;  /* the rate at which it is lifted again */
-    int64_t next_ns; /* when the next request may start */
+    unsigned streams; /* of those in flight */
+    double rate;      /* 0: none */
+    double ceiling;   /* the rate at which it is lifted again */
+    int64_t next_ns;  /* when the next request may start */
     int64_t decreased_ns;
     unsigned long throttled;
     /* starts in the current and the last window */
@@ -44,6 +46,7 @@ static struct s3_limiter *make(const char *name, unsigned in_flight)
     }
     pthread_mutex_init(&l->lock, NULL);
     op_cond_init(&l->cond);
+    op_cond_init(&l->stream_cond);
     l->max = in_flight;
     return l;
 }
@@ -90,6 +93,7 @@ void s3_limiter_put(struct s3_limiter *l)
         return;
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->cond);
+    pthread_cond_destroy(&l->stream_cond);
     free(l->name);
     free(l);
 }
@@ -104,21 +108,35 @@ static void count_start_locked(struct s3_limiter *l, int64_t now)
     l->started++;
 }
 
+static bool is_full_locked(const struct s3_limiter *l, bool streams)
+{
+    unsigned others = l->max >= 2 * OTHERS_SHARE ? l->max / OTHERS_SHARE : l->max > 1;
+    return l->in_flight >= l->max || (streams && l->streams >= l->max - others);
+}
+
+/* Each of the two is only worth a wake-up to one of its own kind. */
+static void wake_locked(struct s3_limiter *l)
+{
+    pthread_cond_signal(&l->cond);
+    pthread_cond_signal(&l->stream_cond);
+}
+
 /* A place and, when there is a rate, a time to start at; 0 for at once. */
-static int take_place(struct s3_limiter *l, const struct cairn_op *op, const char *what,
-                      int64_t *start_ns, struct cairn_error *err)
+static int take_place(struct s3_limiter *l, const struct cairn_op *op, bool streams,
+                      const char *what, int64_t *start_ns, struct cairn_error *err)
 {
     struct op_waiter w;
     int rc = op_check(op, what, err);
     if (rc)
         return rc;
-    op_waiter_add(&w, op, &l->lock, &l->cond);
+    op_waiter_add(&w, op, &l->lock, streams ? &l->stream_cond : &l->cond);
     pthread_mutex_lock(&l->lock);
-    while (!rc && l->in_flight >= l->max)
+    while (!rc && is_full_locked(l, streams))
         rc = op_wait_locked(&w, what, err);
     if (!rc) {
         int64_t now = clock_monotonic();
         l->in_flight++;
+        l->streams += streams;
         *start_ns = 0;
         if (l->rate > 0) {
             int64_t at = l->next_ns > now ? l->next_ns : now;
@@ -128,22 +146,22 @@ static int take_place(struct s3_limiter *l, const struct cairn_op *op, const cha
         count_start_locked(l, *start_ns ? *start_ns : now);
     } else {
         /* The wake-up may have been meant for us: pass it on. */
-        pthread_cond_signal(&l->cond);
+        wake_locked(l);
     }
     pthread_mutex_unlock(&l->lock);
     op_waiter_remove(&w);
     return rc;
 }
 
-int s3_limiter_enter(struct s3_limiter *l, const struct cairn_op *op, const char *what,
-                     struct cairn_error *err)
+int s3_limiter_enter(struct s3_limiter *l, const struct cairn_op *op, bool streams,
+                     const char *what, struct cairn_error *err)
 {
     int64_t start_ns = 0;
-    int rc = take_place(l, op, what, &start_ns, err);
+    int rc = take_place(l, op, streams, what, &start_ns, err);
     if (!rc && start_ns) {
         rc = s3_sleep_until(op, start_ns, what, err);
         if (rc)
-            s3_limiter_leave(l, S3_LIMITER_OTHER);
+            s3_limiter_leave(l, streams, S3_LIMITER_OTHER);
     }
     return rc;
 }
@@ -179,15 +197,16 @@ static void speed_up_locked(struct s3_limiter *l)
         l->rate = 0;
 }
 
-void s3_limiter_leave(struct s3_limiter *l, enum s3_limiter_result result)
+void s3_limiter_leave(struct s3_limiter *l, bool streams, enum s3_limiter_result result)
 {
     pthread_mutex_lock(&l->lock);
     l->in_flight--;
+    l->streams -= streams;
     if (result == S3_LIMITER_THROTTLED)
         slow_down_locked(l);
     else if (result == S3_LIMITER_OK)
         speed_up_locked(l);
-    pthread_cond_signal(&l->cond);
+    wake_locked(l);
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -4,7 +4,10 @@
  * Unthrottled there is no rate. A throttled answer sets the rate to half of what was last measured
  * (additive increase, multiplicative decrease: Chiu and Jain, 1989), each success raises it a
  * little, and well above the measured rate it is lifted. Decreases closer together than 250 ms
- * count once: they are answers to the same burst. Thread-safe. */
+ * count once: they are answers to the same burst. Thread-safe.
+ *
+ * Those whose bytes are handed on as they arrive last as long as their taker takes, be that a disk
+ * that hangs: an eighth of the places, at least one where there are two, is never theirs. */
 #ifndef CAIRN_S3_LIMITER_H
 #define CAIRN_S3_LIMITER_H
 
@@ -18,12 +21,14 @@ CAIRN_MUST_CHECK int s3_limiter_get(const char *name, unsigned in_flight, struct
                                     struct cairn_error *err);
 void s3_limiter_put(struct s3_limiter *l); /* NULL is allowed */
 
-/* Wait for a place, and for the rate. Timeout or cancelled: no place is held. */
-CAIRN_MUST_CHECK int s3_limiter_enter(struct s3_limiter *l, const struct cairn_op *op,
+/* Wait for a place, and for the rate. streams: the bytes are handed on as they arrive. Timeout or
+ * cancelled: no place is held. */
+CAIRN_MUST_CHECK int s3_limiter_enter(struct s3_limiter *l, const struct cairn_op *op, bool streams,
                                       const char *what, struct cairn_error *err);
 
 enum s3_limiter_result { S3_LIMITER_OK, S3_LIMITER_THROTTLED, S3_LIMITER_OTHER };
-void s3_limiter_leave(struct s3_limiter *l, enum s3_limiter_result result);
+/* streams: as it was entered. */
+void s3_limiter_leave(struct s3_limiter *l, bool streams, enum s3_limiter_result result);
 
 struct s3_limiter_state {
     unsigned in_flight, max_in_flight;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -199,6 +200,56 @@ START_TEST(test_s3_stream__a_slow_taker_is_no_slow_server)
 }
 END_TEST
 
+/* Takers that stand still, as those do that write to a disk which hangs. */
+#define STANDING 4
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nobody passes */
+static atomic_uint standing;
+
+static int take_standing(void *ctx, const void *data, size_t len, struct cairn_error *e)
+{
+    (void)ctx, (void)data, (void)len, (void)e;
+    atomic_fetch_add(&standing, 1);
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return CAIRN_OK;
+}
+
+static void *stand(void *arg)
+{
+    const struct backend_taker to = {.take = take_standing};
+    struct cairn_error e;
+    (void)arg;
+    ck_ok(backend_stream(store, NULL, "obj", OFF, LEN, &to, &e));
+    return NULL;
+}
+
+START_TEST(test_s3_stream__takers_that_stand_still_keep_nobody_else_waiting)
+{
+    pthread_t threads[STANDING];
+    struct cairn_op op;
+    CLEANUP_BUF struct buf out = BUF_INIT(BODY_LEN);
+    server_start();
+    struct s3_config c = store_config();
+    c.max_requests = STANDING;
+    store_open(&c);
+    plant();
+    ck_ok(put(NULL, "small", "text", &err));
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < STANDING; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, stand, NULL), 0);
+    while (atomic_load(&standing) < STANDING - 1)
+        usleep(1000);
+    usleep(100000); /* for one more, if it may */
+    cairn_op_init(&op, 10, NULL);
+    int rc = get(&op, "small", &out, &err);
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < STANDING; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_msg(rc == CAIRN_OK, "%s", err.message);
+    store_stop();
+}
+END_TEST
+
 START_TEST(test_s3_stream__nothing_and_too_much)
 {
     const struct backend_taker to = {.take = take, .ctx = &(struct taker){0}};
@@ -219,4 +270,6 @@ TESTING_MAIN(s3_stream, test_s3_stream__what_breaks_off_is_taken_up_where_it_sto
              test_s3_stream__who_cannot_take_it_ends_it,
              test_s3_stream__cancelled_in_the_middle_it_takes_no_more,
              test_s3_stream__a_deadline_in_the_middle_is_kept,
-             test_s3_stream__a_slow_taker_is_no_slow_server, test_s3_stream__nothing_and_too_much)
+             test_s3_stream__a_slow_taker_is_no_slow_server,
+             test_s3_stream__takers_that_stand_still_keep_nobody_else_waiting,
+             test_s3_stream__nothing_and_too_much)
