@@ -179,9 +179,14 @@ static int stream_room(void *ctx, size_t i, uint8_t **room, struct cairn_error *
     return place_of(f, f->order[f->run_at[i]], room, err);
 }
 
-static bool same_place(const struct chunk_loc *a, const struct chunk_loc *b)
+/* The same chunk, twice in the piece. (Others that a manifest claims to lie there, too, are none:
+ * what was verified is not what they are.) */
+static bool same_chunk(const struct fill_want *a, const struct fill_want *b)
 {
-    return a->offset == b->offset && memcmp(a->pack, b->pack, PACK_ID_LEN) == 0;
+    const struct chunk_loc *x = &a->chunk.loc, *y = &b->chunk.loc;
+    return x->offset == y->offset && memcmp(x->pack, y->pack, PACK_ID_LEN) == 0 &&
+           a->plain_len == b->plain_len &&
+           memcmp(a->chunk.sha, b->chunk.sha, sizeof(a->chunk.sha)) == 0;
 }
 
 /* The chunk may belong in more than one place of the piece. */
@@ -190,10 +195,9 @@ static int stream_have(void *ctx, size_t i, size_t len, struct cairn_error *err)
     struct far *f = ctx;
     const uint8_t *plain = f->p->plain + (size_t)f->n * chunk_size(f);
     uint32_t end = i + 1 < f->n_run ? f->run_at[i + 1] : f->n_order;
-    const struct chunk_loc *loc = &f->run[i]->chunk.loc;
     place_done(f, f->order[f->run_at[i]]);
-    for (uint32_t k = f->run_at[i] + 1;
-         k < end && same_place(loc, &f->wants[f->order[k]].chunk.loc); k++) {
+    for (uint32_t k = f->run_at[i] + 1; k < end && same_chunk(f->run[i], &f->wants[f->order[k]]);
+         k++) {
         uint8_t *room;
         int rc = place_of(f, f->order[k], &room, err);
         if (rc)
@@ -214,7 +218,7 @@ static uint32_t gather(struct far *f, uint32_t from, const struct fetch_claims *
     for (; k < f->n_order; k++) {
         const struct fill_want *want = &f->wants[f->order[k]];
         const struct chunk_loc *loc = &want->chunk.loc;
-        if (f->n_run && same_place(loc, f->run_loc[f->n_run - 1]))
+        if (f->n_run && same_chunk(want, f->run[f->n_run - 1]))
             continue;
         if (f->n_run &&
             (memcmp(loc->pack, f->run_loc[0]->pack, PACK_ID_LEN) != 0 || loc->offset < end))

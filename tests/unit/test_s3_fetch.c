@@ -2,6 +2,7 @@
  */
 #include "base/util.h"
 #include "store/cache.h"
+#include "store/manifest.h"
 #include "store/store.h"
 #include "tests/s3/store.h"
 
@@ -245,6 +246,37 @@ START_TEST(test_s3_fetch__a_damaged_pack_leaves_nothing)
 }
 END_TEST
 
+/* A manifest that somebody made up: what is verified as one chunk is not the other one that is said
+ * to lie there, too. */
+START_TEST(test_s3_fetch__two_chunks_in_one_place_are_not_taken_for_each_other)
+{
+    start(CAIRN_COMPRESSION_NONE);
+    testing_fill(bytes, SIZE, 9);
+    publish(CK_A, NULL);
+    char gen[GEN_TEXT], key[KEY_MAX];
+    CLEANUP_MANIFEST struct manifest *m = NULL;
+    ck_ok(gen_of_meta(CK_A, strlen(CK_A), gen, &err));
+    ck_ok(store_load_manifest(s, NULL, CK_A, gen, &m, &err));
+    uint32_t n = manifest_info(m)->n_chunks;
+    CLEANUP_FREE struct chunk_loc *locs = calloc(n, sizeof(*locs));
+    for (uint32_t i = 0; i < n; i++) {
+        struct chunk c;
+        manifest_chunk(m, i, &c);
+        locs[i] = c.loc;
+    }
+    locs[1] = locs[0];
+    CLEANUP_FREE uint8_t *data = NULL;
+    size_t len;
+    ck_ok(manifest_relocate(m, locs, &data, &len, &err));
+    layout_export(CK_A, gen, key);
+    ck_ok(s->backend->ops->put(s->backend, NULL, key, data, len, &err));
+    go_elsewhere(1);
+    ck_fails(fetch(NULL, CK_A), CAIRN_CORRUPT);
+    check_nothing_left();
+    stop();
+}
+END_TEST
+
 struct firing {
     struct cairn_cancel *token;
     pthread_t thread;
@@ -357,4 +389,5 @@ TESTING_MAIN(s3_fetch, test_s3_fetch__siblings_at_once_download_what_they_share_
              test_s3_fetch__a_piece_that_breaks_is_not_begun_anew,
              test_s3_fetch__what_is_wrong_is_fetched_again,
              test_s3_fetch__a_damaged_pack_leaves_nothing,
+             test_s3_fetch__two_chunks_in_one_place_are_not_taken_for_each_other,
              test_s3_fetch__cancelled_in_the_middle_of_a_piece)
