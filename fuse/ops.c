@@ -211,6 +211,16 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
         fuse_reply_err(req, EROFS);
 }
 
+static void op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_off,
+                               struct fuse_file_info *from_fi, fuse_ino_t to, off_t to_off,
+                               struct fuse_file_info *to_fi, size_t len, int flags)
+{
+    (void)flags;
+    struct mount *m = begin(req);
+    spool_copy_file_range(m, req, inode_of(m, from), (uint64_t)from_off, from_fi, inode_of(m, to),
+                          (uint64_t)to_off, to_fi, len);
+}
+
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct mount *m = begin(req);
@@ -358,6 +368,7 @@ const struct fuse_lowlevel_ops mount_ops = {
     .write = op_write,
     .lseek = op_lseek,
     .fallocate = op_fallocate,
+    .copy_file_range = op_copy_file_range,
     .flush = op_flush,
     .fsync = op_fsync,
     .release = op_release,

@@ -279,15 +279,25 @@ static void do_fallocate(struct mount *m, struct fuse_req *req, const struct cai
     fuse_reply_err(req, e);
 }
 
+/* Of one call, which nobody can end halfway. Who copies goes on from where it ended. */
+#define COPY_MAX ((size_t)128 << 20)
+
+/* Bytes copied, or -1 with errno. */
+static ssize_t copy(const struct slow *s)
+{
+    off_t from = (off_t)s->off, to = (off_t)s->to_off;
+    return copy_file_range(s->fd, &from, s->to, &to, s->len < COPY_MAX ? s->len : COPY_MAX, 0);
+}
+
 static void do_copy(struct mount *m, struct fuse_req *req, const struct cairn_op *op, void *arg)
 {
-    (void)m;
     (void)op;
-    const struct slow *s = arg;
-    off_t from = (off_t)s->off, to = (off_t)s->to_off;
-    ssize_t n = copy_file_range(s->fd, &from, s->to, &to, s->len, 0);
+    ssize_t n = copy(arg);
+    if (n < 0 && is_full(errno) && spool_wait_for_room(m->spool))
+        n = copy(arg);
+    /* EOPNOTSUPP: the kernel copies by reading and writing then. */
     if (n < 0)
-        fuse_reply_err(req, errno == EXDEV ? EOPNOTSUPP : errno);
+        fuse_reply_err(req, errno == EXDEV || errno == ENOSYS ? EOPNOTSUPP : errno);
     else
         fuse_reply_write(req, (size_t)n);
 }
@@ -323,7 +333,6 @@ void spool_copy_file_range(struct mount *m, struct fuse_req *req, struct inode *
                            uint64_t to_off, struct fuse_file_info *to_fi, size_t len)
 {
     if (from->kind != INODE_SPOOL || to->kind != INODE_SPOOL) {
-        /* The kernel copies by reading and writing then. */
         fuse_reply_err(req, to->kind == INODE_SPOOL ? EOPNOTSUPP : EROFS);
         return;
     }

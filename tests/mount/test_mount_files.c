@@ -1,0 +1,200 @@
+/* Staged files beyond what a daemon does with them: copies within the mount. */
+#include "base/util.h"
+#include "tests/mount/daemon.h"
+#include "tests/mount/stage.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct world w;
+static const char *root;
+static char stage[512];
+
+static void begin(void)
+{
+    world_start(&w, 1, NULL);
+    root = w.node[0].dir;
+    ck_assert_int_eq(daemon_stage(root, STAGE_A, stage), 0);
+}
+
+static void end(void)
+{
+    world_stop(&w);
+    world_verify(&w);
+}
+
+/* An open file of the staging, with len bytes of seed. */
+static int make(const char *name, size_t len, uint64_t seed)
+{
+    int fd = ck_sys(open(in(stage, name, NULL), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    CLEANUP_FREE uint8_t *bytes = malloc(len + 1);
+    ck_assert_ptr_nonnull(bytes);
+    testing_fill(bytes, len, seed);
+    ck_assert_int_eq(util_pwrite_full(fd, bytes, len, 0), (ssize_t)len);
+    return fd;
+}
+
+static void has(int fd, uint64_t off, const uint8_t *want, size_t len)
+{
+    CLEANUP_FREE uint8_t *got = malloc(len + 1);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_int_eq(util_pread_full(fd, got, len, off), (ssize_t)len);
+    ck_assert(memcmp(got, want, len) == 0);
+}
+
+static ssize_t copy(int from, off_t from_off, int to, off_t to_off, size_t len)
+{
+    return copy_file_range(from, &from_off, to, &to_off, len, 0);
+}
+
+/* All of it, as cp does. */
+static void copy_all(int from, off_t from_off, int to, off_t to_off, size_t len)
+{
+    while (len) {
+        ssize_t n = ck_sys(copy(from, from_off, to, to_off, len));
+        ck_assert_int_gt(n, 0);
+        from_off += n;
+        to_off += n;
+        len -= (size_t)n;
+    }
+}
+
+/* System calls by which the mount has read so far (proc(5)). */
+static long reads_of_mount(void)
+{
+    char path[64], line[256];
+    long n = -1;
+    snprintf(path, sizeof(path), "/proc/%d/io", (int)w.node[0].pid);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f))
+        (void)sscanf(line, "syscr: %ld", &n);
+    fclose(f);
+    ck_assert_int_ge(n, 0);
+    return n;
+}
+
+START_TEST(test_mount_files__a_copy_within_the_mount_does_not_come_by_its_users)
+{
+    enum { LEN = 16 << 20 };
+    static uint8_t want[LEN];
+    begin();
+    testing_fill(want, LEN, 1);
+    int from = make("from", LEN, 1), to = make("to", 4096, 2);
+    long before = reads_of_mount();
+    copy_all(from, 0, to, 0, LEN);
+    ck_assert_int_lt(reads_of_mount() - before, 64); /* requests of the kernel are reads as well */
+    has(to, 0, want, LEN);
+    close(from);
+    close(to);
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__a_copy_takes_what_is_mapped_and_shows_where_it_is_mapped)
+{
+    uint8_t want[3 * 4096];
+    begin();
+    testing_fill(want, sizeof(want), 1);
+    int from = make("from", sizeof(want), 1), to = make("to", sizeof(want), 2);
+    uint8_t *a = mmap(NULL, sizeof(want), PROT_READ | PROT_WRITE, MAP_SHARED, from, 0);
+    const uint8_t *b = mmap(NULL, sizeof(want), PROT_READ, MAP_SHARED, to, 0);
+    ck_assert_ptr_ne(a, MAP_FAILED);
+    ck_assert_ptr_ne(b, MAP_FAILED);
+    ck_assert(memcmp(b, want, 1) != 0); /* it is in the kernel's pages */
+    a[5000] = want[5000] = (uint8_t)~want[5000];
+    copy_all(from, 100, to, 200, 2 * 4096);
+    ck_assert(memcmp(b + 200, want + 100, 2 * 4096) == 0);
+    has(to, 200, want + 100, 2 * 4096);
+    munmap(a, sizeof(want));
+    munmap((void *)(uintptr_t)b, sizeof(want));
+    close(from);
+    close(to);
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__a_copy_has_the_limits_of_any_file_system)
+{
+    uint8_t want[8192];
+    struct stat st;
+    begin();
+    testing_fill(want, sizeof(want), 1);
+    int from = make("from", sizeof(want), 1), to = make("to", 0, 2);
+    /* Its end. */
+    ck_assert_int_eq(copy(from, 8000, to, 0, 4096), 192);
+    ck_assert_int_eq(copy(from, 8192, to, 0, 4096), 0);
+    has(to, 0, want + 8000, 192);
+    /* Beyond the end of the other: a hole. */
+    ck_assert_int_eq(copy(from, 0, to, 1 << 20, 8192), 8192);
+    ck_sys(fstat(to, &st));
+    ck_assert_int_eq(st.st_size, (1 << 20) + 8192);
+    ck_assert_int_lt(st.st_blocks, 200);
+    /* Within itself. */
+    ck_errno(copy(from, 0, from, 4096, 4097), EINVAL);
+    ck_assert_int_eq(copy(from, 0, from, 4096, 4096), 4096);
+    has(from, 4096, want, 4096);
+    int more = ck_sys(open(in(stage, "to", NULL), O_WRONLY | O_APPEND | O_CLOEXEC));
+    ck_errno(copy(from, 0, more, 0, 10), EBADF);
+    int readable = ck_sys(open(in(stage, "to", NULL), O_RDONLY | O_CLOEXEC));
+    ck_errno(copy(from, 0, readable, 0, 10), EBADF);
+    /* A limit of the caller's. */
+    signal(SIGXFSZ, SIG_IGN);
+    ck_sys(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, RLIM_INFINITY}));
+    ck_errno(copy(from, 0, to, 1 << 20, 10), EFBIG);
+    ck_assert_int_eq(copy(from, 0, to, (1 << 20) - 5, 10), 5);
+    ck_sys(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}));
+    close(from);
+    close(to);
+    close(more);
+    close(readable);
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__what_was_copied_is_published)
+{
+    struct image im = IMAGE_SMALL(1);
+    char meta[4096], sum[80], export[1024], name[600], path[1100];
+    begin();
+    ck_assert_int_eq(tool_export(stage, &im), 0);
+    ck_assert_int_eq(daemon_stage_meta(stage, "{}"), 0);
+    ck_assert_int_eq(daemon_publish(root, STAGE_A, stage, NULL), 0);
+    ck_assert_int_eq(daemon_fetch(root, STAGE_A, meta, sum, export), 0);
+    /* From a committed file into a staged one, and on into a second. */
+    ck_assert_int_eq(daemon_stage(root, STAGE_B, stage), 0);
+    ck_sys(mkdir(in(stage, "export", NULL), 0755));
+    text(name, sizeof(name), "%s/memory-ranges", export);
+    int committed = ck_sys(open(name, O_RDONLY | O_CLOEXEC));
+    int first = make("export/first", 0, 0), second = make("export/second", 0, 0);
+    copy_all(committed, 0, first, 0, im.memory);
+    copy_all(first, 0, second, 0, im.memory);
+    close(committed);
+    close(first);
+    close(second);
+    ck_assert_int_eq(daemon_stage_meta(stage, "{\"b\":1}"), 0);
+    ck_assert_int_eq(daemon_publish(root, STAGE_B, stage, NULL), 0);
+    ck_assert_int_eq(daemon_fetch(root, STAGE_B, meta, sum, export), 0);
+    CLEANUP_FREE uint8_t *want = malloc(im.memory);
+    ck_assert_ptr_nonnull(want);
+    image_memory(&im, 0, im.memory, want);
+    for (int i = 0; i < 2; i++) {
+        text(path, sizeof(path), "%s/%s", export, i ? "second" : "first");
+        CLEANUP_FD int fd = ck_sys(open(path, O_RDONLY | O_CLOEXEC));
+        has(fd, 0, want, im.memory);
+    }
+    end();
+}
+END_TEST
+
+TESTING_MAIN(mount_files, test_mount_files__a_copy_within_the_mount_does_not_come_by_its_users,
+             test_mount_files__a_copy_takes_what_is_mapped_and_shows_where_it_is_mapped,
+             test_mount_files__a_copy_has_the_limits_of_any_file_system,
+             test_mount_files__what_was_copied_is_published)
