@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Seals that may run beside the pack being filled. */
-#define SEALS      2
+#define SEALS      STORE_IO_THREADS
 #define BUFFER_LEN (1024 * 1024)
 /* How much is written before the kernel is asked to start on it, so that fsync finds little left.
  */
@@ -38,6 +38,7 @@ struct pack_writer {
     struct cairn_store *store;
     const struct cairn_op *op;
     struct open_pack packs[SEALS + 1];
+    size_t next; /* of packs, which are used in turn: the one that was begun longest ago */
     struct open_pack *current; /* NULL: none open */
     uint8_t *buffer;           /* the end of the current pack, not written yet */
     uint64_t buffer_off;       /* where it begins in the pack */
@@ -189,16 +190,12 @@ static int close_current(struct pack_writer *w, struct cairn_error *err)
 static int open_next(struct pack_writer *w, struct cairn_error *err)
 {
     int rc = op_check(w->op, "writing a pack", err);
-    struct open_pack *p = NULL;
-    for (size_t i = 0; !rc && i < ARRAY_SIZE(w->packs) && !p; i++)
-        if (!w->packs[i].busy)
-            p = &w->packs[i];
-    if (!rc && !p) {
-        p = &w->packs[0];
+    struct open_pack *p = &w->packs[w->next];
+    if (!rc && p->busy)
         rc = collect(p, err);
-    }
     if (rc)
         return rc;
+    w->next = (w->next + 1) % ARRAY_SIZE(w->packs);
     p->writer = w;
     if (!util_random(p->id, PACK_ID_LEN)) {
         int e = errno;
