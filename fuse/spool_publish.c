@@ -315,17 +315,20 @@ static int read_digest(const struct publish *p, int record, uint8_t digest[SHA25
     return e;
 }
 
-/* After a failure that may be one of the answer only. What was asked for is done then; who asked is
- * not told otherwise. */
-static bool was_committed(struct mount *m, const struct publish *p)
+/* After a failure that may be one of the answer only: then what was asked for is done, and who
+ * asked is not told otherwise. A committed meta.json alone does not say that it is this export
+ * which was committed, nor that its manifest is still there: the same commit once more does. */
+static bool was_committed(struct mount *m, const struct publish *p, const struct staged_commit *c)
 {
     CLEANUP_BUF struct buf meta = BUF_INIT(META_MAX);
+    struct cairn_publish_result result;
     struct cairn_error ignored;
     struct cairn_op op;
     char gen[GEN_TEXT];
     cairn_op_init(&op, LOOK_SECONDS, NULL);
     return store_get_meta(m->store, &op, p->id, &meta, gen, &ignored) == CAIRN_OK &&
-           strcmp(gen, p->gen) == 0;
+           strcmp(gen, p->gen) == 0 &&
+           staged_commit(m->store, &op, p->id, c, &result, &ignored) == CAIRN_OK;
 }
 
 static bool may_be_committed(int rc)
@@ -350,7 +353,7 @@ static int commit(struct mount *m, const struct cairn_op *op, const struct publi
         .digest = digest,
     };
     int rc = staged_commit(m->store, op, p->id, &c, &result, &err);
-    if (!rc || (may_be_committed(rc) && was_committed(m, p))) {
+    if (!rc || (may_be_committed(rc) && was_committed(m, p, &c))) {
         free_item(item);
         return 0;
     }

@@ -149,6 +149,33 @@ START_TEST(test_mount_callers__a_commit_whose_answers_are_lost_is_no_failure)
 }
 END_TEST
 
+/* Somebody else has committed the same meta.json with another export meanwhile, and the store is
+ * too slow to say so: that is no commit of this one, which would be gone. */
+START_TEST(test_mount_callers__a_commit_of_the_same_meta_by_others_is_not_taken_for_it)
+{
+    struct image im = IMAGE_SMALL(4);
+    char tmp[600], meta[600];
+    setenv("CAIRN_TEST_PUBLISH_MS", "4000", 1);
+    begin();
+    stage_image(&im, "{}");
+    rule("PUT key=meta.json times=1 do status=403 code=AccessDenied");
+    ck_assert_int_ne(daemon_publish(root, STAGE_A, stage, NULL), 0);
+    s3fs_clear(fs);
+    stage_file(&w, "memory", 0, 65536, 9, MIB);
+    stage_publish(&w, STAGE_A, "{}", false, gen);
+    rule("GET key=export- do status=503 code=SlowDown");
+    text(tmp, sizeof(tmp), "%s/%s/meta.json.tmp", root, STAGE_A);
+    text(meta, sizeof(meta), "%s/%s/meta.json", root, STAGE_A);
+    ck_assert_int_ne(rename(tmp, meta), 0);
+    ck_assert(is_in_spool());
+    s3fs_clear(fs);
+    ck_assert_int_ne(rename(tmp, meta), 0);
+    ck_assert_int_eq(errno, EEXIST);
+    ck_assert(is_in_spool());
+    end();
+}
+END_TEST
+
 /* ---- Signals --------------------------------------------------------------------------------- */
 
 static void nothing(int signo)
@@ -263,6 +290,7 @@ END_TEST
 TESTING_MAIN(mount_callers, test_mount_callers__a_commit_goes_on_when_its_caller_is_killed,
              test_mount_callers__who_commits_once_more_hears_how_the_first_went,
              test_mount_callers__a_commit_whose_answers_are_lost_is_no_failure,
+             test_mount_callers__a_commit_of_the_same_meta_by_others_is_not_taken_for_it,
              test_mount_callers__one_in_a_namespace_below_is_seen,
              test_mount_callers__one_that_cannot_be_seen_is_taken_for_alive,
              test_mount_callers__one_that_cannot_be_seen_is_given_up_in_the_end)
