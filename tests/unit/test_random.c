@@ -345,7 +345,7 @@ static void lose_index(void)
     if (pick(2))
         snprintf(cmd, sizeof(cmd), "rm -rf '%s'", k.state);
     else
-        snprintf(cmd, sizeof(cmd), "for f in '%s'/*/index.db; do echo garbage > \"$f\"; done",
+        snprintf(cmd, sizeof(cmd), "for d in '%s'/*; do echo garbage > \"$d/index.db\"; done",
                  k.state);
     ck_assert_int_eq(system(cmd), 0);
     k.s = kit_open(&k);

@@ -643,6 +643,8 @@ START_TEST(test_shared_fetch__a_store_closes_while_flights_run)
 {
     struct caller a;
     start(_i != 0);
+    cairn_close(k.s);
+    k.s = kit_open(&k); /* with what it has open after this alone */
     size_t descriptors = kit_descriptors();
     reopen(0);
     stall();
