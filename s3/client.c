@@ -209,7 +209,7 @@ int s3_perform(struct s3_client *c, const struct cairn_op *op, const struct s3_r
             return err->error_class;
         describe(&k); /* adapt may have found out more */
         k.unanswered += res->outcome.curl != 0;
-        if (v.error_class != CAIRN_TRANSIENT ||
+        if (v.error_class != CAIRN_TRANSIENT || (req->sink && req->sink->refused) ||
             (req->max_unanswered && k.unanswered >= req->max_unanswered))
             return give_up(&k, v.error_class, v.sys_errno, NULL, err);
         /* One that got on is as good as the first. */

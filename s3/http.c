@@ -331,6 +331,7 @@ static bool to_sink(struct exchange *x, const void *data, size_t len)
         int rc = s->take(s->take_ctx, data, len, &err);
         x->last_ns = clock_monotonic();
         if (rc) {
+            s->refused = true;
             s3_outcome_local(&x->res->outcome, rc, err.sys_errno, err.message);
             return false;
         }

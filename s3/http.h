@@ -53,10 +53,12 @@ struct http_sink {
     struct buf *buf;
     size_t buf_start, max; /* buf is cut back to buf_start at the beginning; at most max on top */
     size_t got;            /* bytes of the body so far */
-    /* Non-zero ends the exchange with that error. The time it takes is not the server's. */
+    /* Non-zero ends the exchange with that error, and sets refused: how much of the bytes it had is
+     * not known, so nothing more is to be asked for. The time it takes is not the server's. */
     int (*take)(void *ctx, const void *data, size_t len, struct cairn_error *err);
     void *take_ctx;
     size_t taken;
+    bool refused;
 };
 
 struct http_response {

@@ -214,6 +214,7 @@ static S3Status on_data(int len, const char *data, void *user)
         int rc = s->take ? s->take(s->take_ctx, data, n, &err) : buf_add(s->buf, data, n, &err);
         x->last_ns = clock_monotonic();
         s->taken += rc || !s->take ? 0 : n;
+        s->refused = rc && s->take;
         if (rc) {
             http_v2_refuse_local(x, rc, err.sys_errno, err.message);
             return S3StatusAbortedByCallback;

@@ -28,6 +28,7 @@ struct taker {
     size_t got, calls;
     bool wrong;
     size_t fails_at;   /* take fails once so much was handed on */
+    int fails_with;    /* of which class; 0: no_space */
     size_t sleeps_at;  /* or is slow, once */
     unsigned sleep_us; /* so long */
     struct cairn_cancel *cancel;
@@ -41,7 +42,8 @@ static int take(void *ctx, const void *data, size_t len, struct cairn_error *e)
     if (t->got + len > LEN || memcmp(data, body + OFF + t->got, len) != 0)
         t->wrong = true;
     if (t->fails_at && t->got >= t->fails_at)
-        return error_set(e, CAIRN_NO_SPACE, ENOSPC, "no room for it");
+        return error_set(e, t->fails_with ? t->fails_with : CAIRN_NO_SPACE, ENOSPC,
+                         "no room for it");
     if (t->sleep_us && t->got >= t->sleeps_at) {
         usleep(t->sleep_us);
         t->sleep_us = 0;
@@ -144,6 +146,10 @@ START_TEST(test_s3_stream__who_cannot_take_it_ends_it)
         ck_assert_ptr_nonnull(strstr(err.message, "no room for it"));
         ck_assert_uint_eq(stats().get, 1);
         ck_assert_uint_lt(t.got, LEN);
+        /* What would be tried again if the server had said so. */
+        t = (struct taker){.fails_at = 500000, .fails_with = CAIRN_TRANSIENT};
+        ck_fails(stream(NULL, &t), CAIRN_TRANSIENT);
+        ck_assert_uint_eq(stats().get, 2);
         t = (struct taker){0};
         ck_ok(stream(NULL, &t)); /* nothing of it is left in a connection */
         ck_assert_uint_eq(t.got, LEN);
