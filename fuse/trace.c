@@ -44,6 +44,8 @@ static void submit(struct tracer *t, struct job *j)
         t->last = &j->next;
         t->n++;
         t->n_keep += j->keep;
+        if (!j->keep)
+            j->g->traced->queued = true;
         pthread_cond_signal(&t->wake);
     }
     pthread_mutex_unlock(&t->lock);
@@ -57,10 +59,10 @@ static void run_prefetch(struct tracer *t, unsigned thread, struct generation *g
     struct cairn_error err;
     struct cairn_cancel *cancel = NULL;
     struct traced *d = g->traced;
-    if (cairn_cancel_new(&cancel, &err))
-        return;
+    bool can = cairn_cancel_new(&cancel, &err) == CAIRN_OK;
     pthread_mutex_lock(&t->lock);
-    bool wanted = d->opens && !t->ending;
+    d->queued = false;
+    bool wanted = can && d->opens && !t->ending;
     if (wanted)
         d->prefetch = t->running[thread] = cancel;
     pthread_mutex_unlock(&t->lock);
@@ -283,7 +285,7 @@ static bool begin_locked(struct tracer *t, struct traced *d)
     if (known && d->fetched)
         return false;
     d->fetched = false;
-    return true;
+    return !d->queued;
 }
 
 void trace_opened(struct mount *m, struct open_file *f)

@@ -21,6 +21,7 @@ struct traced {
     uint32_t chunks;                  /* of that, or of its parent's if it has none */
     int64_t known_ns;                 /* when that was found out; 0: never */
     bool fetched;                     /* all of it was brought here then */
+    bool queued;                      /* a prefetch is, which has not begun */
     struct cairn_cancel *prefetch;    /* of the job that runs; borrowed; NULL: none */
     struct traced *next_open, **link; /* of those with opens */
 };

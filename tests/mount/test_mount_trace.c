@@ -330,6 +330,51 @@ START_TEST(test_trace__an_open_file_is_read_while_the_store_is_slow_ahead)
 }
 END_TEST
 
+/* Lines of the server's log that have the text. */
+static unsigned asked_for(const char *log, const char *what)
+{
+    char line[600];
+    unsigned n = 0;
+    FILE *f = fopen(log, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f))
+        n += strstr(line, what) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* Two others are fetched ahead from a store that does not answer: one that is opened over and over
+ * meanwhile waits for its turn once. */
+START_TEST(test_trace__what_is_opened_often_is_queued_once)
+{
+    char path[300], of_b[17], of_t[17];
+    begin(1);
+    stage_publish(&w, STAGE_B, "{\"b\":1}", false, of_b);
+    stage_publish(&w, STAGE_T, "{\"t\":1}", false, of_t);
+    text(path, sizeof(path), "%s/requests", w.top);
+    ck_assert(s3fs_log(fs, path));
+    ck_assert(s3fs_rule(fs, "GET key=" STAGE_B "/trace- do hole"));
+    ck_assert(s3fs_rule(fs, "GET key=" STAGE_T "/trace- do hole"));
+    int b = open_memory(0, STAGE_B, of_b), t = open_memory(0, STAGE_T, of_t);
+    for (int64_t until = clock_monotonic() + SOON_NS; asked_for(path, "/trace-") < 2; sleep_ms(20))
+        ck_assert(clock_monotonic() < until);
+    for (int i = 0; i < 10; i++) {
+        close(open_memory(0, STAGE_A, gen));
+        sleep_ms(30); /* the mount hears of it later */
+    }
+    int a = open_memory(0, STAGE_A, gen);
+    close(b);
+    close(t);
+    for (int64_t until = clock_monotonic() + SOON_NS; asked_for(path, STAGE_A "/trace-") < 1;
+         sleep_ms(20))
+        ck_assert(clock_monotonic() < until);
+    sleep_ms(300);
+    ck_assert_uint_eq(asked_for(path, STAGE_A "/trace-"), 1);
+    close(a);
+    end();
+}
+END_TEST
+
 /* How the mount ends, asked to: its exit status, within some seconds. */
 static int end_of(size_t node)
 {
@@ -386,5 +431,6 @@ TESTING_MAIN(mount_trace, test_trace__what_was_touched_first_is_here_at_the_next
              test_trace__without_them_nothing_is_asked_for_or_put,
              test_trace__it_goes_with_its_record, test_trace__alone_it_shows_no_record,
              test_trace__an_open_file_is_read_while_the_store_is_slow_ahead,
+             test_trace__what_is_opened_often_is_queued_once,
              test_trace__a_mount_that_fetches_ahead_ends_at_once,
              test_trace__what_was_read_last_is_kept_at_the_end_of_the_mount)
