@@ -103,6 +103,9 @@ static size_t read_base(struct batch *b, struct chunk_ctx *ctx, const struct chu
         base.loc = parent->base;
         memcpy(base.sha, parent->base_sha, SHA256_LEN);
     }
+    /* The very chunk, which only an index that cannot be read fails to know: no base for itself. */
+    if (memcmp(base.sha, chunk->sha, SHA256_LEN) == 0)
+        return 0;
     size_t len = 0;
     struct cairn_error ignored;
     /* Where packs are no local files, fetching a base takes a request, and more bytes than it
