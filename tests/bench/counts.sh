@@ -1,6 +1,7 @@
 #!/bin/bash
 # Counts that do not depend on how busy the machine is: instructions (callgrind) and system calls
-# (strace) of each command on a small made-up chain.
+# (strace) of each command on a small made-up chain, and instructions of a read of 64 KiB from the
+# local cache, as the mount asks for it.
 #
 #   counts.sh BUILD [BASELINE] >counts.tsv
 #
@@ -21,8 +22,9 @@ baseline=${2:-}
     exit 2
 }
 cairn=$build/cli/cairn synth=$build/tests/bench/synth-chain
+reads=$build/tests/bench/cache-reads
 shim=$build/tests/bench/libopenat2-shim.so # for valgrind, which lacks that call
-for p in valgrind strace "$cairn" "$synth" "$shim"; do
+for p in valgrind strace "$cairn" "$synth" "$reads" "$shim"; do
     command -v "$p" >/dev/null || {
         echo "counts.sh: $p is missing" >&2
         exit 2
@@ -39,6 +41,7 @@ wanted='openat|openat2|fcntl|sync_file_range|close|read|pread64|write|pwrite64|l
 commands() { # WRAPPER...: every command once, on a store of its own
     local name args
     rm -rf "$work/store" "$work/state" "$work/out"
+    "$@" version "$cairn" version >"$work/stdout" 2>"$work/log" || return 1
     while read -r name args; do
         # shellcheck disable=SC2086
         "$@" "$name" "$cairn" --config "$work/config" --store "$work/store" --state "$work/state" \
@@ -63,6 +66,15 @@ instructions() { # NAME COMMAND...
     awk -v name="$name" '/^(totals|summary):/ { n = $2 } END { printf "%s\tinstructions\t%d\n", name, n }' \
         "$work/$name.callgrind" >>"$work/counts"
 }
+cached() { # NAME FUNCTION: of one chunk, among the 50 rounds of cache-reads over 128
+    LD_PRELOAD=$shim CK_FORK=no CAIRN_BENCH_CHUNKS=128 valgrind -q --tool=callgrind --toggle-collect="$2" \
+        --callgrind-out-file="$work/$1.callgrind" "$reads" >"$work/log" 2>&1 || {
+        echo "counts.sh: cache-reads failed: $(tail -n 3 "$work/log")" >&2
+        return 1
+    }
+    awk -v name="$1" '/^(totals|summary):/ { n = $2 } END { printf "%s\tinstructions\t%d\n", name, n / (50 * 128) }' \
+        "$work/$1.callgrind" >>"$work/counts"
+}
 calls() { # NAME COMMAND...
     local name=$1
     shift
@@ -74,6 +86,8 @@ calls() { # NAME COMMAND...
 "$synth" -m 16 -d 64 -n 1 "$work/chain"
 : >"$work/counts"
 commands instructions
+cached cached-directory hit_directory
+cached cached-bucket hit_bucket
 commands calls
 if [ -z "$baseline" ]; then
     cat "$work/counts"
