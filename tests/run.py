@@ -251,16 +251,19 @@ def run_all(programs, jobs, logs, deadline):
 
 
 def read_costs():
-    """Seconds by program, of some plain build."""
+    """Seconds by program, of some build."""
     with open(COSTS, encoding="utf-8") as f:
         lines = [line.split() for line in f if line.strip() and not line.startswith("#")]
     return {name: float(seconds) for seconds, name in lines}
 
 
 def write_costs(path, least=2):
+    """What is known, and of those that have run what they took now."""
+    costs = read_costs()
+    costs.update({name: seconds for seconds, _, name in done})
     with open(path, "w", encoding="utf-8") as f:
         f.write("# Seconds of the long programs, for their order (run.py --measure).\n")
-        for seconds, _, name in sorted(done, reverse=True):
+        for name, seconds in sorted(costs.items(), key=lambda item: -item[1]):
             if seconds >= least:
                 f.write(f"{seconds:.0f} {name}\n")
 
