@@ -108,6 +108,13 @@ int error_sys(struct cairn_error *err, int sys_errno, const char *fmt, ...)
     return error_class;
 }
 
+int error_pass(struct cairn_error *err, const struct cairn_error *from)
+{
+    if (err)
+        *err = *from;
+    return from->error_class;
+}
+
 int error_wrap(struct cairn_error *err, const char *fmt, ...)
 {
     if (!err)

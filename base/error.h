@@ -58,6 +58,9 @@ int error_sys(struct cairn_error *err, int sys_errno, const char *fmt, ...) CAIR
 /* Put "<context>: " in front of the message; class and errno stay. Returns the class. */
 int error_wrap(struct cairn_error *err, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
+/* *err (which may be NULL) becomes *from. Returns the class. */
+int error_pass(struct cairn_error *err, const struct cairn_error *from);
+
 /* At the top of a public function: from here on err is not NULL, so that no class is lost. */
 #define ERROR_OR_LOCAL(err)                                                                        \
     struct cairn_error err##_local_;                                                               \

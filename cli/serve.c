@@ -208,7 +208,7 @@ static int serve(struct app *app, struct service_config *config, struct cairn_er
         rc = service_run(service, err);
     int stopped = stop_mount(app, m, &stop);
     if (stopped && !rc)
-        rc = error_set(err, stopped, stop.sys_errno, "%s", stop.message);
+        rc = error_pass(err, &stop);
     service_free(service);
     return rc;
 }

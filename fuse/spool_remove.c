@@ -96,7 +96,7 @@ static int remove_generation(struct mount *m, const struct cairn_op *op, const s
     struct cairn_error e;
     int rc = store_get_meta(m->store, op, r->id, &meta, gen, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     bool committed = !rc && strcmp(gen, r->gen) == 0, other = false;
     rc = committed ? remove_if_committed(m->store, op, r->id, r->gen, &other, err) : CAIRN_OK;
     /* Somebody may have published another one while this waited for the lock. */

@@ -30,8 +30,7 @@ static int look_at_meta(struct gc_run *run, const char *id, bool *exists, char g
     *exists = rc == CAIRN_OK;
     if (!rc)
         rc = gen_of_meta(meta.data, meta.len, gen, &e);
-    return rc && rc != CAIRN_NOT_FOUND ? error_set(err, rc, e.sys_errno, "%s", e.message)
-                                       : CAIRN_OK;
+    return rc && rc != CAIRN_NOT_FOUND ? error_pass(err, &e) : CAIRN_OK;
 }
 
 /* Look again: manifest and meta.json are the very objects that the scan decided about. A generation
@@ -50,7 +49,7 @@ static int still_due(const struct due *d, bool *yes, struct cairn_error *err)
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     if (st.mtime_ns != d->m->mtime_ns || st.size != d->m->size)
         return CAIRN_OK;
     rc = look_at_meta(run, d->rec->id, &exists, gen, &st, err);
@@ -146,7 +145,7 @@ static int delete_one(const struct due *d, struct cairn_error *err)
     if (rc == CAIRN_BUSY)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     rc = lock >= 0 ? delete_locked(d, err) : delete_announced(d, err);
     b->ops->unlock(b, d->rec->id, lock);
     return rc;

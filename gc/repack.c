@@ -162,7 +162,7 @@ static int unchanged(struct gc_run *run, const char *id, const struct manifest *
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     size_t a, b;
     const uint8_t *x = manifest_bytes(was, &a), *y = manifest_bytes(now, &b);
     if (a != b || memcmp(x, y, a) != 0)
@@ -220,7 +220,7 @@ static int replace_locked(struct work *w, const char *id, const char *gen, bool 
     if (rc == CAIRN_NOT_FOUND || (rc == CAIRN_TRANSIENT && e.sys_errno == EAGAIN))
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     rc = pin_init(&pin, run->node, id, gen, err);
     if (!rc)
         rc = fresh_packs(was, is, &pin, err);
@@ -238,7 +238,7 @@ static int replace_locked(struct work *w, const char *id, const char *gen, bool 
         int rm = pin_remove(run->s, run->op, &pin, &x);
         STEP("gc.repack-unpinned");
         if (rm && !rc)
-            rc = error_set(err, rm, x.sys_errno, "%s", x.message);
+            rc = error_pass(err, &x);
     }
     return rc;
 }

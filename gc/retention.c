@@ -22,7 +22,7 @@ static int expire(struct gc_run *run, const struct roots *r, const struct roots_
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     if (st.mtime_ns != rec->meta_ns)
         return CAIRN_OK;
     rc = hold_exists(run->s, run->op, rec->id, &held, err);

@@ -48,7 +48,7 @@ static int tell_time(struct gc_run *run, struct cairn_error *err)
         rc = gc_settle(run, rc, &e, &ignored);
         return rc ? rc : gc_clock_bound(run, &run->now, err);
     }
-    return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+    return rc ? error_pass(err, &e) : CAIRN_OK;
 }
 
 static int add_mark(void *ctx, const struct backend_entry *e, const struct layout_key *k,
@@ -106,7 +106,7 @@ static int is_lost(struct gc_run *run, const struct pin *p, bool *lost, struct c
     /* A folder that cannot be made on a full disk proves nothing either. */
     if (!rc || rc == CAIRN_BUSY || rc == CAIRN_NO_SPACE)
         return CAIRN_OK;
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }
 
 static int add_pin(void *ctx, const struct backend_entry *e, const struct layout_key *k,
@@ -123,7 +123,7 @@ static int add_pin(void *ctx, const struct backend_entry *e, const struct layout
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK; /* let go meanwhile */
     if (rc)
-        return error_set(err, rc, x.sys_errno, "%s", x.message);
+        return error_pass(err, &x);
     bool lost = false;
     if (gc_is_older(run, mtime, run->t.pin))
         rc = is_lost(run, &p, &lost, err);
@@ -190,7 +190,7 @@ static int add_tomb(void *ctx, const struct backend_entry *e, const struct layou
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, x.sys_errno, "%s", x.message);
+        return error_pass(err, &x);
     struct roots_record *rec = roots_find_record(s->r, k->id);
     if (rec) {
         rec->tomb = true;

@@ -31,7 +31,7 @@ static int check_trailer(struct gc_run *run, const char *key, const struct backe
         return CAIRN_OK;
     }
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     *same = memcmp(trailer, m->trailer, SHA256_LEN) == 0;
     return CAIRN_OK;
 }
@@ -109,7 +109,7 @@ static int read_manifest(struct gc_run *run, const char *key, const char *id, co
                                         "%s is there and cannot be found", key);
     }
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     rc = uses_of(m, out, err);
     if (!rc && gc_is_older(run, st->mtime_ns, ROOTS_SETTLED_NS))
         sweep_db_put_manifest(run->db, key, st, out);

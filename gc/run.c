@@ -67,7 +67,7 @@ int gc_settle(struct gc_run *run, int rc, const struct cairn_error *e, struct ca
     if (!rc)
         return CAIRN_OK;
     if (rc == CAIRN_TIMEOUT || rc == CAIRN_CANCELLED || rc == CAIRN_INTERNAL)
-        return error_set(err, rc, e->sys_errno, "%s", e->message);
+        return error_pass(err, e);
     log_line(LOG_LEVEL_WARNING, "gc: %s", e->message);
     run->result->failed++;
     if (!run->late_rc) {

@@ -186,7 +186,7 @@ int s3_remove_keys(struct s3_client *c, const struct cairn_op *op, const char *p
     if (!n_failed)
         return CAIRN_OK;
     if (n == 1)
-        return error_set(err, first.error_class, first.sys_errno, "%s", first.message);
+        return error_pass(err, &first);
     return error_set(err, first.error_class, first.sys_errno, "%zu of %zu keys not deleted: %s",
                      n_failed, n, first.message);
 }

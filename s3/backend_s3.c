@@ -221,7 +221,7 @@ static int s3_upload_new(struct backend *b, const struct cairn_op *op, struct ba
     up->fd = open_spool(self(b)->spool_dir, &e);
     if (up->fd < 0) {
         free(up);
-        return error_set(err, e.error_class, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     }
     *out = up;
     return CAIRN_OK;
@@ -307,7 +307,7 @@ static int settle(struct backend *b, const struct cairn_op *op, const char *key,
         return CAIRN_OK;
     if (!rc || rc == CAIRN_CORRUPT)
         return error_set(err, CAIRN_BUSY, EEXIST, "%s is there already", key);
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }
 
 /* Two hosts may get here at the same time: the server lets one of them pass, if it can. Where it
@@ -325,7 +325,7 @@ static int put_once(struct backend *b, const struct cairn_op *op, const char *ke
         return settle(b, op, key, meta, len, err);
     bool unknown = rc == CAIRN_PERMANENT && (res.outcome.http == 400 || res.outcome.http == 501);
     if (!unknown)
-        return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+        return rc ? error_pass(err, &e) : CAIRN_OK;
     rc = s3_put(b, op, key, meta, len, err);
     if (!rc) {
         log_line(LOG_LEVEL_INFO, "S3: the server puts nothing on a condition: %s", e.message);
@@ -347,7 +347,7 @@ static int s3_commit(struct backend *b, const struct cairn_op *op, const char *i
         if (rc == CAIRN_OK || rc == CAIRN_CORRUPT)
             return error_set(err, CAIRN_BUSY, EEXIST, "%s is there already", key);
         if (rc != CAIRN_NOT_FOUND)
-            return error_set(err, rc, e.sys_errno, "%s", e.message);
+            return error_pass(err, &e);
     }
     STEP("s3-commit");
     return once == BACKEND_REPLACE ? s3_put(b, op, key, meta, len, err)

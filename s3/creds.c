@@ -209,7 +209,7 @@ int s3_credentials_get(struct s3_credentials *c, const struct cairn_op *op, stru
     if (!rc && usable_locked(c))
         rc = copy_locked(c, out, err);
     else if (!rc && c->rc)
-        rc = error_set(err, c->rc, c->error.sys_errno, "%s", c->error.message);
+        rc = error_pass(err, &c->error);
     else if (!rc)
         rc = error_set(err, CAIRN_TRANSIENT, EACCES,
                        "the S3 credentials that were found have ended");
@@ -239,7 +239,7 @@ int s3_credentials_refused(struct s3_credentials *c, const struct cairn_op *op, 
         }
     }
     if (!rc && c->creds.generation == generation && c->rc)
-        rc = error_set(err, c->rc, c->error.sys_errno, "%s", c->error.message);
+        rc = error_pass(err, &c->error);
     *changed = c->creds.generation != generation;
     pthread_mutex_unlock(&c->lock);
     op_waiter_remove(&w);

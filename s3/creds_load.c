@@ -377,7 +377,7 @@ int s3_creds_load(const struct s3_creds_env *e, struct http_pool *pool, const st
             break;
     }
     if (rc == CAIRN_CANCELLED || rc == CAIRN_INTERNAL)
-        return error_set(err, rc, last.sys_errno, "%s", last.message);
+        return error_pass(err, &last);
     bool transient = known && rc != CAIRN_PERMANENT && rc != CAIRN_NOT_FOUND;
     return error_set(err, transient ? CAIRN_TRANSIENT : CAIRN_PERMANENT, EACCES,
                      "no credentials: %s", last.message);

@@ -115,7 +115,7 @@ static int tidy_token(struct publish_jobs *p, const struct cairn_op *op, const c
         return ticket_remove(p->tickets, token, err);
     }
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     if (t.state == TICKET_QUEUED) {
         rc = publish_resolve(p, op, &t, err);
         if (rc)
@@ -163,7 +163,7 @@ int publish_jobs_tidy(struct publish_jobs *p, const struct cairn_op *op, struct 
         int one = tidy_token(p, op, all.list[i], &e);
         job_release(j);
         if (one && !late)
-            late = error_set(err, one, e.sys_errno, "%s", e.message);
+            late = error_pass(err, &e);
     }
     return rc ? rc : late;
 }

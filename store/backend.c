@@ -43,5 +43,5 @@ int backend_exists(struct backend *b, const struct cairn_op *op, const char *key
     *exists = rc == CAIRN_OK;
     if (rc == CAIRN_OK || rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }

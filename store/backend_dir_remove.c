@@ -94,7 +94,7 @@ static void unlink_all(const struct dir_backend *d, const struct cairn_op *op, s
             rc = dir_fail(d, no, "remove", r->keys[i], &e);
         if (rc) {
             if (is_first_failure(r, i))
-                r->rc = error_set(r->err, rc, e.sys_errno, "%s", e.message);
+                r->rc = error_pass(r->err, &e);
         } else if (no == 0) {
             gone[(*n_gone)++] = &r->keys[i];
         }

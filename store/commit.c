@@ -83,7 +83,7 @@ static int stat_packs(struct cairn_store *s, const struct cairn_op *op, const st
         struct cairn_error e;
         rc = s->backend->ops->stat(s->backend, op, key, &st, &e);
         if (rc && rc != CAIRN_NOT_FOUND)
-            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+            rc = error_pass(err, &e);
         else if (rc || st.size < ends[i])
             rc = pack_set_add(bad, manifest_pack(m, i), err);
     }

@@ -54,7 +54,7 @@ int current_load(struct cairn_store *s, const struct cairn_op *op, const char *i
             return CAIRN_OK;
         }
     }
-    return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+    return rc ? error_pass(err, &e) : CAIRN_OK;
 }
 
 int current_allows(const struct current *c, const char *id, const char *gen,

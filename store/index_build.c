@@ -55,7 +55,7 @@ static int add_pack(struct cairn_store *s, const struct cairn_op *op,
         return CAIRN_OK;
     }
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     return index_add_pack(s->index, pack, entries, n, err);
 }
 

@@ -274,9 +274,7 @@ static void follow_locked(struct index *x)
 int index_db_call(struct index *x, index_work *fn, void *arg, bool writes, struct cairn_error *err)
 {
     char warning[sizeof(x->warning)] = "";
-    struct cairn_error local;
-    if (!err)
-        err = &local;
+    ERROR_OR_LOCAL(err);
     pthread_mutex_lock(&x->lock);
     if (writes)
         follow_locked(x);

@@ -117,7 +117,7 @@ static int count_record(struct cairn_store *s, const struct cairn_op *op, const 
     /* A damaged record counts as one; verify is what names it. */
     if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         return CAIRN_OK;
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }
 
 /* How many chunks a pack holds, from its trailer. */
@@ -136,7 +136,7 @@ static int count_chunks(struct cairn_store *s, const struct cairn_op *op, const 
         *chunks += n;
     if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         return CAIRN_OK;
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }
 
 static int count_key(struct cairn_store *s, const struct listing *l, struct cairn_stats *out,

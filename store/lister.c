@@ -184,7 +184,7 @@ static int deliver_oldest(struct lister *l, struct cairn_error *err)
     if (l->stopped || c->vanished)
         return CAIRN_OK;
     if (c->rc == CAIRN_TIMEOUT || c->rc == CAIRN_CANCELLED || c->rc == CAIRN_INTERNAL)
-        return error_set(err, c->rc, c->err.sys_errno, "%s", c->err.message);
+        return error_pass(err, &c->err);
     struct lister_entry e = {.id = c->id, .rc = c->rc, .err = &c->err, .head = &c->head};
     l->stopped = l->fn(l->ctx, &e) != 0 || --l->left == 0;
     return CAIRN_OK;

@@ -96,7 +96,7 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
         else if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
             rc = CAIRN_OK;
         else
-            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+            rc = error_pass(err, &e);
     }
     STEP("remove.begin");
     bool full = false;
@@ -105,7 +105,7 @@ int remove_record(struct cairn_store *s, const struct cairn_op *op, const char *
         /* On a full disk there may be room for it where the manifests were. */
         full = rc == CAIRN_NO_SPACE && p.n;
         if (rc && !full)
-            rc = error_set(err, rc, e.sys_errno, "%s", e.message);
+            rc = error_pass(err, &e);
         else
             rc = CAIRN_OK;
     }
@@ -135,7 +135,7 @@ int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *
     if (rc == CAIRN_NOT_FOUND)
         return CAIRN_OK;
     if (rc)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     rc = find_parts(s, op, id, &p, &tomb, true, err);
     if (!rc)
         rc = remove_parts(s, op, &p, err);
@@ -150,7 +150,7 @@ int remove_finish(struct cairn_store *s, const struct cairn_op *op, const char *
     if (!rc)
         rc = store_get_meta(s, op, id, &meta, gen, &e);
     if (rc)
-        return rc == CAIRN_NOT_FOUND ? CAIRN_OK : error_set(err, rc, e.sys_errno, "%s", e.message);
+        return rc == CAIRN_NOT_FOUND ? CAIRN_OK : error_pass(err, &e);
     if (!tomb_has_gen(&now, gen))
         return CAIRN_OK;
     layout_meta(id, key);
@@ -168,7 +168,7 @@ static int is_other(struct cairn_store *s, const struct cairn_op *op, const char
     struct cairn_error e;
     int rc = store_get_meta(s, op, id, &meta, now, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     *other = strcmp(rc ? "" : now, gen) != 0;
     return CAIRN_OK;
 }

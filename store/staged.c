@@ -243,7 +243,7 @@ static int check_what_is_there(struct staged *p, const struct manifest *m)
     if (rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         return CAIRN_OK;
     if (rc)
-        return error_set(p->err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(p->err, &e);
     if (manifest_same_export(old, m))
         return CAIRN_OK;
     return error_set(p->err, CAIRN_INVALID, ENOTEMPTY,
@@ -536,7 +536,7 @@ static int remove_locked(struct cairn_store *s, const struct cairn_op *op, const
     struct cairn_error e;
     int rc = store_get_meta(s, op, id, &meta, current, &e);
     if (rc && rc != CAIRN_NOT_FOUND && rc != CAIRN_CORRUPT)
-        return error_set(err, rc, e.sys_errno, "%s", e.message);
+        return error_pass(err, &e);
     bool committed = !rc && strcmp(current, gen) == 0;
     if (committed && !committed_too)
         return CAIRN_OK;

@@ -424,7 +424,7 @@ static int get_manifest(struct cairn_store *s, const struct cairn_op *op, const 
     struct cairn_error e;
     int rc = s->backend->ops->get(s->backend, op, key, MANIFEST_USUAL, out, NULL, &e);
     if (rc != CAIRN_CORRUPT || e.sys_errno != EFBIG)
-        return rc ? error_set(err, rc, e.sys_errno, "%s", e.message) : CAIRN_OK;
+        return rc ? error_pass(err, &e) : CAIRN_OK;
     return get_large_manifest(s, op, key, out, err);
 }
 
@@ -469,7 +469,7 @@ int store_load(struct cairn_store *s, const struct cairn_op *op, const char *id,
         int now = store_get_meta(s, op, id, meta, gen, &e);
         /* Not knowing whether the record is there is not knowing that it is not. */
         if (now && now != CAIRN_NOT_FOUND)
-            return error_set(err, now, e.sys_errno, "%s", e.message);
+            return error_pass(err, &e);
         if (now || strcmp(gen, before) == 0)
             return rc;
     }

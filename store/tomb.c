@@ -85,7 +85,7 @@ int tomb_get_or_empty(struct cairn_store *s, const struct cairn_op *op, const ch
         log_line(LOG_LEVEL_WARNING, "taken for empty: %s", e.message);
     if (!rc || rc == CAIRN_NOT_FOUND || rc == CAIRN_CORRUPT)
         return CAIRN_OK;
-    return error_set(err, rc, e.sys_errno, "%s", e.message);
+    return error_pass(err, &e);
 }
 
 int tomb_put(struct cairn_store *s, const struct cairn_op *op, const char *id, const struct tomb *t,

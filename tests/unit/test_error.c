@@ -120,8 +120,21 @@ START_TEST(test_error__nobody_need_listen)
 }
 END_TEST
 
+START_TEST(test_error__pass_hands_on_all_of_it)
+{
+    struct cairn_error err, from;
+    (void)error_set(&from, CAIRN_BUSY, EEXIST, "held by %s", "nobody");
+    ck_assert_int_eq(error_pass(&err, &from), CAIRN_BUSY);
+    ck_assert_int_eq(err.error_class, CAIRN_BUSY);
+    ck_assert_int_eq(err.sys_errno, EEXIST);
+    ck_assert_str_eq(err.message, "held by nobody");
+    ck_assert_int_eq(error_pass(NULL, &from), CAIRN_BUSY);
+}
+END_TEST
+
 TESTING_MAIN(error, test_error__names_and_numbers_are_the_published_ones,
              test_error__errno_is_the_one_set_or_that_of_the_class,
              test_error__errnos_have_their_class, test_error__a_message_is_never_empty,
              test_error__wrapping_keeps_class_and_errno,
-             test_error__long_messages_are_cut_at_the_end, test_error__nobody_need_listen)
+             test_error__long_messages_are_cut_at_the_end, test_error__nobody_need_listen,
+             test_error__pass_hands_on_all_of_it)
