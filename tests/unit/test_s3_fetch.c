@@ -31,6 +31,8 @@ static void open_store(const char *name, unsigned workers)
     struct backend *b = NULL;
     char state[300];
     snprintf(state, sizeof(state), "%.200s/%s", top, name);
+    if (strcmp(name, "writer") == 0) /* on a machine that is busy, too: it is not what is tested */
+        c.stall_ns = c.answer_ns = 60 * NS_PER_S;
     ck_ok(backend_s3_open(&c, &b, &err));
     struct cairn_config config = {.state = state, .workers = workers};
     s = NULL;
