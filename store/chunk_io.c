@@ -131,8 +131,10 @@ void chunk_read_ahead(struct cairn_store *s, const struct cairn_op *op, struct c
     ctx->span_len = len;
 }
 
-int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
-                      const struct chunk_loc *loc, void *out, struct cairn_error *err)
+/* The stored bytes of a chunk, as they lie in the pack, into out (loc->stored_len bytes). Not
+ * verified. not_found: the pack is gone. corrupt: it ends before. */
+static int read_stored(struct cairn_store *s, const struct cairn_op *op, struct chunk_ctx *ctx,
+                       const struct chunk_loc *loc, void *out, struct cairn_error *err)
 {
     if (in_span(ctx, loc)) {
         memcpy(out, ctx->span + (loc->offset - ctx->span_off), loc->stored_len);
@@ -235,7 +237,7 @@ static int read_once(struct cairn_store *s, const struct cairn_op *op, struct ch
         *len = chunk->loc.stored_len;
         rc = check_raw(chunk, cap, expect, err);
         if (!rc)
-            rc = chunk_read_stored(s, op, ctx, &chunk->loc, plain, err);
+            rc = read_stored(s, op, ctx, &chunk->loc, plain, err);
         return rc ? rc : chunk_verify(s, chunk, xxh, plain, *len, err);
     }
     if (chunk->loc.encoding == CHUNK_ZSTD_BASE)
@@ -243,7 +245,7 @@ static int read_once(struct cairn_store *s, const struct cairn_op *op, struct ch
     if (!rc && chunk->loc.stored_len > codec_bound(s->format.chunk_size))
         rc = damaged(chunk, "it is longer than any chunk can be", err);
     if (!rc)
-        rc = chunk_read_stored(s, op, ctx, &chunk->loc, ctx->stored, err);
+        rc = read_stored(s, op, ctx, &chunk->loc, ctx->stored, err);
     return rc ? rc
               : chunk_decode(s, ctx, chunk, xxh, ctx->stored, ctx->base, base_len, plain, cap,
                              expect, len, err);

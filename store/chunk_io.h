@@ -50,12 +50,6 @@ void chunk_read_ahead(struct cairn_store *s, const struct cairn_op *op, struct c
 /* at for a struct manifest. */
 void chunk_at_manifest(const void *manifest, uint32_t i, struct chunk_loc *out);
 
-/* The stored bytes of a chunk, as they lie in the pack, into out (loc->stored_len bytes). Not
- * verified. not_found: the pack is gone. corrupt: it ends before. */
-CAIRN_MUST_CHECK int chunk_read_stored(struct cairn_store *s, const struct cairn_op *op,
-                                       struct chunk_ctx *ctx, const struct chunk_loc *loc,
-                                       void *out, struct cairn_error *err);
-
 /* The plain bytes of a chunk into plain (expect bytes; expect 0: up to cap bytes, *len tells).
  * xxh: the keyed hash to verify against; NULL or all zero: SHA-256. A mismatch is read once more,
  * then it is corrupt, with pack, offset and chunk, and the index forgets the pack (and the base's),
