@@ -64,11 +64,18 @@ static void keep(struct far *f)
     CLEANUP_FREE struct cache_item *items = calloc(f->n, sizeof(*items));
     if (!items)
         return;
-    for (uint32_t k = 0; k < f->n; k++)
-        items[k] = (struct cache_item){.offset = f->wants[f->first + k].chunk.loc.offset,
-                                       .len = fetch_plain_len(p, f->first + k),
-                                       .plain = p->plain + (size_t)k * chunk_size(f)};
-    cache_insert(p->s->cache, f->wants[f->first].chunk.loc.pack, items, f->n);
+    size_t n = 0;
+    for (uint32_t k = 0; k < f->n; k++) {
+        const struct cache_item item = {.offset = f->wants[f->first + k].chunk.loc.offset,
+                                        .len = fetch_plain_len(p, f->first + k),
+                                        .plain = p->plain + (size_t)k * chunk_size(f)};
+        size_t same = 0;
+        while (same < n && items[same].offset != item.offset)
+            same++;
+        if (same == n)
+            items[n++] = item;
+    }
+    cache_insert(p->s->cache, f->wants[f->first].chunk.loc.pack, items, n);
     STEP("fetch.kept");
     if (!atomic_load(p->clones))
         return;
@@ -160,7 +167,8 @@ static int take_repeats(struct far *f, struct cairn_error *err)
         const void *plain = p->got[i] == FETCH_NOT
                                 ? fetch_repeats_find(p->repeats, p->m, p->chunks[i], &len)
                                 : NULL;
-        if (!plain)
+        /* (As short as it was where it came from, in a manifest that somebody made up.) */
+        if (!plain || len != f->wants[i].plain_len)
             continue;
         rc = place_of(f, i, &room, err);
         if (!rc) {

@@ -25,9 +25,14 @@ static struct cairn_store *s;
 static char top[256];
 static uint8_t bytes[SIZE];
 
+/* Silence is not counted as a fault, on a machine that is busy, but by tests of just that. */
+static int64_t silence_ns = 30 * NS_PER_S;
+
 static void open_store(const char *name, unsigned workers)
 {
     struct s3_config c = store_config();
+    if (silence_ns)
+        c.stall_ns = c.answer_ns = silence_ns;
     struct backend *b = NULL;
     char state[300];
     snprintf(state, sizeof(state), "%.200s/%s", top, name);
@@ -186,7 +191,6 @@ END_TEST
 START_TEST(test_s3_fetch__a_piece_that_breaks_is_not_begun_anew)
 {
     static const char *const rules[] = {"GET key=packs/ times=2 do close=1500000",
-                                        "GET key=packs/ times=2 do stall=1500000",
                                         "GET key=packs/ times=3 do reset"};
     start(CAIRN_COMPRESSION_NONE);
     testing_fill(bytes, SIZE, 3);
@@ -197,10 +201,18 @@ START_TEST(test_s3_fetch__a_piece_that_breaks_is_not_begun_anew)
         rule(rules[i]);
         ck_ok(fetch(NULL, CK_A));
         check_target();
-        /* Some of what was sent into a connection that was dropped is sent again. */
         ck_assert_msg(stats().body_out < SIZE + (4u << 20), "%s: %llu bytes", rules[i],
                       (unsigned long long)stats().body_out);
     }
+    /* One that falls silent, too; how much was lost with its connection, or with others that were
+     * only slow, is not ours to say. */
+    silence_ns = 0;
+    go_elsewhere(3);
+    s3fs_clear(fs);
+    rule("GET key=packs/ times=2 do stall=1500000");
+    ck_ok(fetch(NULL, CK_A));
+    check_target();
+    ck_assert_uint_ge(stats().get, 8);
     stop();
 }
 END_TEST
