@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "fuse/file.h"
 #include "fuse/ops.h"
+#include "fuse/spool_fd.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -143,6 +143,5 @@ CAIRN_MUST_CHECK int spool_new(struct mount *m, struct spool **out, struct cairn
 void spool_stop(struct spool *s);
 /* Every request was answered. NULL is allowed. */
 void spool_free(struct spool *s);
-void spool_inode_free(struct spool_inode *i); /* NULL is allowed */
 
 #endif

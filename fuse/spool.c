@@ -127,6 +127,8 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
     pthread_mutex_init(&s->opened_lock, NULL);
     int rc = open_parts(s, m->store->state, err);
     if (!rc)
+        rc = spool_fds_new(s->tree, &s->fds, err);
+    if (!rc)
         rc = hidden_new(&s->hidden, err);
     if (!rc)
         rc = prepared_list_new(&s->prepared, err);
@@ -141,7 +143,7 @@ int spool_new(struct mount *m, struct spool **out, struct cairn_error *err)
         return rc;
     }
     spool_recover(m, s);
-    spool_empty_trash(s);
+    spool_empty_trash(m, s);
     *out = s;
     return CAIRN_OK;
 }
@@ -161,6 +163,7 @@ void spool_free(struct spool *s)
     background_free(s->background);
     prepared_list_free(s->prepared);
     turns_free(s->commits);
+    spool_fds_free(s->fds);
     hidden_free(s->hidden);
     util_closep(&s->tree);
     util_closep(&s->times);
@@ -212,7 +215,7 @@ static bool is_outdated(struct mount *m, const struct inode *dir, int folder, co
     struct cairn_op op = task_op_here(m, LANE_LOOK);
     if (records_now(m, &op, dir->id, &now, &ignored) || !now.committed)
         return false;
-    (void)unlinkat(folder, name, 0);
+    (void)spool_unlink_at(m, folder, name, 0);
     return true;
 }
 
@@ -298,24 +301,26 @@ static const char *in_staged_export(const char *path, char id[ID_MAX + 1])
     return dash + 1 + digits + 12;
 }
 
-void spool_written(struct mount *m, int fd)
+void spool_written(struct mount *m, const struct inode *i)
 {
     struct spool *s = m->spool;
+    CLEANUP_HELD struct spool_held held = {0};
     char link[SPOOL_FD_PATH], path[4096], id[ID_MAX + 1];
-    ssize_t n = readlink(spool_fd_path(fd, link), path, sizeof(path) - 1);
+    if (spool_hold(i->spool, &held))
+        return;
+    ssize_t n = readlink(spool_fd_path(held.fd, link), path, sizeof(path) - 1);
     if (n < 0 || (size_t)n <= s->tree_len + 1 || memcmp(path, s->tree_path, s->tree_len) != 0)
         return;
     path[n] = 0;
     const char *in_export = in_staged_export(path + s->tree_len + 1, id);
     if (in_export)
-        background_add(s->background, fd, id, in_export);
+        background_add(s->background, held.fd, id, in_export);
 }
 
-void spool_about_to_change(struct mount *m, int fd)
+void spool_about_to_change(struct mount *m, const struct inode *i)
 {
-    struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        background_forget(m->spool->background, &st);
+    const struct stat st = {.st_dev = i->spool->dev, .st_ino = i->spool->real};
+    background_forget(m->spool->background, &st);
 }
 
 void spool_file_used(struct mount *m, const struct manifest *manifest, uint32_t index)

@@ -8,8 +8,7 @@
  *                                     holds: <id>:<name>, with that very mtime
  *                           /trash/   trees that are being deleted
  *
- * An inode of the spool is the file itself (an O_PATH descriptor), found by device and number;
- * since the descriptor keeps the number from being used again, the key is unambiguous. Handles are
+ * An inode of the spool is the file itself (spool_fd.h), found by device and number. Handles are
  * descriptors of their own. So an unlinked file stays readable while it is open, as everywhere.
  *
  * Names of the spool are told to the kernel with a time-out of zero: a commit replaces what lies
@@ -18,6 +17,7 @@
 #define CAIRN_FUSE_SPOOL_H
 
 #include "fuse/ops.h"
+#include "fuse/spool_fd.h"
 #include "store/background.h"
 
 #include <pthread.h>
@@ -40,6 +40,7 @@ struct spool {
     struct hidden *hidden;          /* owned; spool_hidden.h */
     struct prepared_list *prepared; /* owned; spool_publish.c */
     struct spool_after *after;      /* owned; spool_after.c */
+    struct spool_fds *fds;          /* owned; of inodes */
     struct turns *commits;          /* owned; ids that are being committed */
     atomic_uint trash_no;
     pthread_mutex_t opened_lock;
@@ -49,12 +50,17 @@ struct spool {
 };
 
 struct spool_inode {
-    int fd; /* O_PATH, owned */
     dev_t dev;
     ino_t real;
-    pthread_mutex_t opened_lock;
-    struct spool_opened *files, *folders; /* guarded by opened_lock */
-    atomic_uint writers;                  /* handles that can write */
+    atomic_uint writers; /* handles that can write */
+    /* Of spool_fd.c; guarded by the lock of set. */
+    struct spool_fds *set;
+    int fd;                     /* O_PATH, owned; -1: closed, to be had by its handle */
+    struct file_handle *handle; /* owned; NULL while it was never closed */
+    unsigned users;
+    bool listed; /* among those which may be closed */
+    bool gone;   /* the last user frees it */
+    struct spool_inode *newer, *older;
 };
 
 /* What is open, so that the end of a mount that was cut off can close it. Guarded by opened_lock.
@@ -108,10 +114,10 @@ const char *spool_fd_path(int fd, char out[SPOOL_FD_PATH]);
 
 /* ---- Chunking in the background -------------------------------------------------------------- */
 
-/* The last who could write to fd's file is gone. If it lies in the export of a staging, it is
+/* The last who could write to i is going. If it lies in the export of a staging, it is
  * chunked. */
-void spool_written(struct mount *m, int fd);
-void spool_about_to_change(struct mount *m, int fd);
+void spool_written(struct mount *m, const struct inode *i);
+void spool_about_to_change(struct mount *m, const struct inode *i);
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -138,7 +144,7 @@ void spool_prune_stamps(struct mount *m, const struct cairn_op *op, const char *
 /* Move name of folder out of the way in one step. Errno. */
 int spool_discard(struct spool *s, int folder, const char *name);
 /* Delete what was discarded. Never fails: what stays is deleted at the next start. */
-void spool_empty_trash(struct spool *s);
+void spool_empty_trash(struct mount *m, struct spool *s);
 
 /* The spool is full. If room is being given back (what was removed is still being read, what was
  * published is being deleted) wait for that, a second at most; true: it is worth trying again. */

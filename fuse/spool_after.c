@@ -66,7 +66,7 @@ static void *thread_main(void *arg)
     struct spool_after *a = arg;
     for (struct commit_made *c; (c = next(a)); free(c)) {
         tell_kernel(a->m, c);
-        spool_empty_trash(a->s);
+        spool_empty_trash(a->m, a->s);
         atomic_fetch_sub(&a->s->freeing, 1);
         struct cairn_op op = task_op_here(a->m, LANE_LOOK);
         spool_prune_stamps(a->m, &op, c->id);

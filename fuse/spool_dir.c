@@ -122,9 +122,11 @@ void spool_readlink(struct mount *m, struct fuse_req *req, struct inode *i)
 {
     (void)m;
     char target[4096];
-    ssize_t n = readlinkat(i->spool->fd, "", target, sizeof(target) - 1);
+    CLEANUP_HELD struct spool_held held = {0};
+    int e = spool_hold(i->spool, &held);
+    ssize_t n = e ? -1 : readlinkat(held.fd, "", target, sizeof(target) - 1);
     if (n < 0) {
-        fuse_reply_err(req, errno == ENOENT ? EINVAL : errno);
+        fuse_reply_err(req, e ? e : errno == ENOENT ? EINVAL : errno);
         return;
     }
     target[n] = 0;
@@ -140,9 +142,11 @@ void spool_link(struct mount *m, struct fuse_req *req, struct inode *i, struct i
         fuse_reply_err(req, EPERM);
         return;
     }
+    CLEANUP_HELD struct spool_held held = {0};
     int e = spool_folder(m, dir, true, &folder);
-    if (!e &&
-        linkat(AT_FDCWD, spool_fd_path(i->spool->fd, path), folder, name, AT_SYMLINK_FOLLOW) != 0)
+    if (!e)
+        e = spool_hold(i->spool, &held);
+    if (!e && linkat(AT_FDCWD, spool_fd_path(held.fd, path), folder, name, AT_SYMLINK_FOLLOW) != 0)
         e = errno;
     struct inode *same;
     struct stat st;
@@ -178,8 +182,8 @@ void spool_unlink(struct mount *m, struct fuse_req *req, struct inode *dir, cons
     }
     if (!e && S_ISREG(st.st_mode) && st.st_nlink == 1)
         background_forget(m->spool->background, &st);
-    if (!e && unlinkat(folder, name, 0) != 0)
-        e = errno;
+    if (!e)
+        e = spool_unlink_at(m, folder, name, 0);
     fuse_reply_err(req, e ? e : after_unlink(m, dir, name));
 }
 
@@ -192,8 +196,8 @@ void spool_rmdir(struct mount *m, struct fuse_req *req, struct inode *dir, const
     }
     char gen[GEN_TEXT];
     int e = spool_folder(m, dir, false, &folder);
-    if (!e && unlinkat(folder, name, AT_REMOVEDIR) != 0)
-        e = errno;
+    if (!e)
+        e = spool_unlink_at(m, folder, name, AT_REMOVEDIR);
     if (e == ENOENT && dir->kind != INODE_SPOOL && dir->kind != INODE_ROOT)
         spool_remove_committed_folder(m, req, dir, name);
     else if (!e && dir->kind == INODE_RECORD && spool_name_of(name, gen) == SPOOL_NAME_EXPORT)

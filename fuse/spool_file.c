@@ -31,16 +31,16 @@ static void begin_writing(struct mount *m, struct inode *i)
 {
     atomic_fetch_add(&m->spool->writers, 1);
     atomic_fetch_add(&i->spool->writers, 1);
-    spool_about_to_change(m, i->spool->fd);
+    spool_about_to_change(m, i);
 }
 
 static void end_writing(struct mount *m, struct inode *i)
 {
     if (atomic_fetch_sub(&i->spool->writers, 1) == 1) {
-        spool_written(m, i->spool->fd);
+        spool_written(m, i);
         /* Somebody came in between, and may have said so too early. */
         if (atomic_load(&i->spool->writers))
-            spool_about_to_change(m, i->spool->fd);
+            spool_about_to_change(m, i);
     }
     atomic_fetch_sub(&m->spool->writers, 1);
 }
@@ -48,9 +48,9 @@ static void end_writing(struct mount *m, struct inode *i)
 static void close_handle(struct mount *m, struct inode *i, struct spool_handle *h)
 {
     spool_opened_remove(m->spool, &h->opened);
-    close(h->fd);
     if (h->writes)
-        end_writing(m, i);
+        end_writing(m, i); /* as long as it is open its path is known */
+    close(h->fd);
     free(h);
 }
 
@@ -76,8 +76,11 @@ void spool_open(struct mount *m, struct fuse_req *req, struct inode *i, struct f
     bool writes = can_write(fi->flags);
     if (writes)
         begin_writing(m, i);
-    int fd = open(spool_fd_path(i->spool->fd, path), own_flags(fi->flags));
-    int e = fd < 0 ? errno : set_handle(m, fd, writes, fi);
+    CLEANUP_HELD struct spool_held held = {0};
+    int e = spool_hold(i->spool, &held);
+    int fd = e ? -1 : open(spool_fd_path(held.fd, path), own_flags(fi->flags));
+    if (!e)
+        e = fd < 0 ? errno : set_handle(m, fd, writes, fi);
     if (e) {
         if (writes)
             end_writing(m, i);
@@ -99,9 +102,9 @@ static int node_of_open(struct mount *m, int fd, struct inode **out, struct stat
 }
 
 /* A new file has the mode that it is to have: the kernel has taken the caller's umask off, ours is
- * nobody's. Errno. */
+ * nobody's. *made: it was not there. Errno. */
 static int open_new(struct fuse_req *req, int folder, const char *name, mode_t mode, int flags,
-                    int *out)
+                    int *out, bool *made)
 {
     CLEANUP_FD int fd =
         openat(folder, name, own_flags(flags) | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 07777);
@@ -111,6 +114,7 @@ static int open_new(struct fuse_req *req, int folder, const char *name, mode_t m
     }
     if (fd < 0)
         return errno;
+    *made = true;
     int e = fchmod(fd, mode & 07777) == 0 ? 0 : errno;
     if (!e)
         e = spool_give_to_caller(req, folder, name);
@@ -123,9 +127,12 @@ static int create(struct mount *m, struct fuse_req *req, int folder, const char 
                   struct fuse_file_info *fi, struct inode **out, struct stat *st)
 {
     CLEANUP_FD int fd = -1;
-    int e = open_new(req, folder, name, mode, fi->flags, &fd);
+    bool made = false;
+    int e = open_new(req, folder, name, mode, fi->flags, &fd, &made);
     if (!e)
         e = node_of_open(m, fd, out, st);
+    if (e && made)
+        (void)unlinkat(folder, name, 0);
     if (e)
         return e;
     bool writes = can_write(fi->flags);

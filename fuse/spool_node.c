@@ -20,8 +20,11 @@ static int open_folder(int folder, const char *name, int *fd)
 int spool_folder(struct mount *m, const struct inode *dir, bool make, int *fd)
 {
     struct spool *s = m->spool;
-    if (dir->kind == INODE_SPOOL)
-        return open_folder(dir->spool->fd, ".", fd);
+    if (dir->kind == INODE_SPOOL) {
+        CLEANUP_HELD struct spool_held held = {0};
+        int e = spool_hold(dir->spool, &held);
+        return e ? e : open_folder(held.fd, ".", fd);
+    }
     if (dir->kind == INODE_ROOT)
         return open_folder(s->tree, ".", fd);
     if (dir->kind != INODE_RECORD)
@@ -52,28 +55,21 @@ uint64_t spool_number(dev_t dev, ino_t real)
     return inode_number(&key, sizeof(key));
 }
 
-void spool_inode_free(struct spool_inode *i)
-{
-    if (!i)
-        return;
-    close(i->fd);
-    free(i);
-}
-
-static struct inode *new_node(int fd, const struct node_key *key)
+/* fd is transferred. Errno. */
+static int new_node(struct mount *m, int fd, const struct node_key *key, struct inode **out)
 {
     struct inode *i = inode_new(INODE_SPOOL, key, sizeof(*key));
-    struct spool_inode *own = calloc(1, sizeof(*own));
-    if (!i || !own) {
-        inode_free(i);
-        free(own);
-        return NULL;
+    if (!i) {
+        close(fd);
+        return ENOMEM;
     }
-    *own = (struct spool_inode){.fd = fd, .dev = key->dev, .real = key->real};
-    atomic_init(&own->writers, 0);
-    i->spool = own;
     i->ino = spool_number(key->dev, key->real);
-    return i;
+    int e = spool_inode_new(m->spool->fds, fd, key->dev, key->real, &i->spool);
+    if (e)
+        inode_free(i);
+    else
+        *out = i;
+    return e;
 }
 
 int spool_node(struct mount *m, int fd, struct inode **out, struct stat *st)
@@ -84,14 +80,17 @@ int spool_node(struct mount *m, int fd, struct inode **out, struct stat *st)
     struct node_key key = {.dev = st->st_dev, .real = st->st_ino};
     st->st_ino = spool_number(st->st_dev, st->st_ino);
     *out = inode_find(m, INODE_SPOOL, &key, sizeof(key));
-    if (*out)
+    if (*out && spool_inode_is((*out)->spool, own))
         return 0;
-    struct inode *fresh = new_node(own, &key);
-    if (!fresh)
-        return ENOMEM;
-    (void)util_steal_fd(&own);
-    *out = inode_intern(m, fresh);
-    return 0;
+    if (*out) {
+        inode_hide(m, *out);
+        inode_forget(m, *out, 1);
+    }
+    struct inode *fresh;
+    int e = new_node(m, util_steal_fd(&own), &key, &fresh);
+    if (!e)
+        *out = inode_intern(m, fresh);
+    return e;
 }
 
 int spool_node_at(struct mount *m, int folder, const char *name, struct inode **out,
@@ -137,7 +136,10 @@ void spool_lookup(struct mount *m, struct fuse_req *req, struct inode *dir, cons
 {
     struct inode *i;
     struct stat st;
-    int e = spool_node_at(m, dir->spool->fd, name, &i, &st);
+    CLEANUP_HELD struct spool_held held = {0};
+    int e = spool_hold(dir->spool, &held);
+    if (!e)
+        e = spool_node_at(m, held.fd, name, &i, &st);
     if (e)
         fuse_reply_err(req, e);
     else
@@ -150,8 +152,12 @@ void spool_getattr(struct mount *m, struct fuse_req *req, struct inode *i,
     (void)m;
     (void)fi;
     struct stat st;
-    if (fstat(i->spool->fd, &st) != 0) {
-        fuse_reply_err(req, errno);
+    CLEANUP_HELD struct spool_held held = {0};
+    int e = spool_hold(i->spool, &held);
+    if (!e && fstat(held.fd, &st) != 0)
+        e = errno;
+    if (e) {
+        fuse_reply_err(req, e);
         return;
     }
     st.st_ino = i->ino;
@@ -178,18 +184,18 @@ static struct timespec time_to_set(const struct timespec *given, int to_set, int
     return t;
 }
 
-static int set_size(struct mount *m, struct inode *i, off_t size, const struct fuse_file_info *fi)
+/* path: as spool_fd_path has it. */
+static int set_size(struct mount *m, struct inode *i, const char *path, off_t size,
+                    const struct fuse_file_info *fi)
 {
-    char path[SPOOL_FD_PATH];
-    spool_about_to_change(m, i->spool->fd);
+    spool_about_to_change(m, i);
     const struct spool_handle *h = fi ? (const struct spool_handle *)(uintptr_t)fi->fh : NULL;
-    int rc =
-        h && h->writes ? ftruncate(h->fd, size) : truncate(spool_fd_path(i->spool->fd, path), size);
+    int rc = h && h->writes ? ftruncate(h->fd, size) : truncate(path, size);
     int e = rc ? errno : 0;
     if (!atomic_load(&i->spool->writers)) {
-        spool_written(m, i->spool->fd);
+        spool_written(m, i);
         if (atomic_load(&i->spool->writers))
-            spool_about_to_change(m, i->spool->fd);
+            spool_about_to_change(m, i);
     }
     return e;
 }
@@ -197,19 +203,22 @@ static int set_size(struct mount *m, struct inode *i, off_t size, const struct f
 static int set_own(struct mount *m, struct inode *i, const struct stat *attr, int to_set,
                    const struct fuse_file_info *fi)
 {
-    int fd = i->spool->fd, e = 0;
+    CLEANUP_HELD struct spool_held held = {0};
     char path[SPOOL_FD_PATH];
-    (void)spool_fd_path(fd, path);
+    int e = spool_hold(i->spool, &held);
+    if (e)
+        return e;
+    (void)spool_fd_path(held.fd, path);
     if (to_set & FUSE_SET_ATTR_MODE && chmod(path, attr->st_mode & 07777) != 0)
         return errno;
     if (to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) {
         uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
         gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1;
-        if (fchownat(fd, "", uid, gid, AT_EMPTY_PATH) != 0)
+        if (fchownat(held.fd, "", uid, gid, AT_EMPTY_PATH) != 0)
             return errno;
     }
     if (to_set & FUSE_SET_ATTR_SIZE)
-        e = set_size(m, i, attr->st_size, fi);
+        e = set_size(m, i, path, attr->st_size, fi);
     if (!e && to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
                         FUSE_SET_ATTR_MTIME_NOW)) {
         struct timespec times[2] = {

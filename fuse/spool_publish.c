@@ -147,7 +147,7 @@ static int open_record(struct spool *s, const char *id, int *fd)
 }
 
 /* A folder that is there and not empty cannot be replaced by a rename. */
-static int check_target(int record, const char *name)
+static int check_target(struct mount *m, int record, const char *name)
 {
     struct stat st;
     if (fstatat(record, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
@@ -155,7 +155,7 @@ static int check_target(int record, const char *name)
     if (!S_ISDIR(st.st_mode))
         return ENOTDIR;
     /* One without anything in it would do; it has to go to be known as such. */
-    return unlinkat(record, name, AT_REMOVEDIR) == 0 ? 0 : errno;
+    return spool_unlink_at(m, record, name, AT_REMOVEDIR);
 }
 
 /* What was stored through mappings that are still there lies in the kernel's pages: have it written
@@ -228,7 +228,7 @@ static int publish_export(struct mount *m, const struct cairn_op *op, const stru
         return errno;
     int e = open_record(s, p->id, &record);
     if (!e)
-        e = check_target(record, target);
+        e = check_target(m, record, target);
     if (e)
         return e;
     __attribute__((cleanup(free_itemp))) struct prepared_item *item = calloc(1, sizeof(*item));
@@ -366,12 +366,12 @@ static int commit(struct mount *m, const struct cairn_op *op, const struct publi
 }
 
 /* The caller may be gone, and somebody else may have put another one in its place. */
-static void remove_meta(const struct publish *p, const struct stat *committed)
+static void remove_meta(struct mount *m, const struct publish *p, const struct stat *committed)
 {
     struct stat st;
     if (fstatat(p->folder, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         background_same_file(&st, committed))
-        (void)unlinkat(p->folder, p->name, 0);
+        (void)spool_unlink_at(m, p->folder, p->name, 0);
 }
 
 /* It is the store's from here on: nothing of it is needed in the spool any more. */
@@ -385,12 +385,12 @@ static void clean(struct mount *m, const struct publish *p, const struct stat *m
     snprintf(name, sizeof(name), "digest-%s", p->gen);
     spool_drop_stamp(s, p->id, name);
     records_changed(m, p->id);
-    remove_meta(p, meta);
+    remove_meta(m, p, meta);
     if (record < 0)
         return;
-    (void)unlinkat(record, "meta.json", 0); /* of a removal that was not finished */
+    (void)spool_unlink_at(m, record, "meta.json", 0); /* of a removal that was not finished */
     snprintf(name, sizeof(name), "digest-%s", p->gen);
-    (void)unlinkat(record, name, 0);
+    (void)spool_unlink_at(m, record, name, 0);
     export_name(p->gen, name);
     int e = spool_discard(s, record, name);
     if (e && e != ENOENT)

@@ -50,10 +50,19 @@ static int rename_within(struct mount *m, int folder, const char *name, const st
         return e == ENOENT && to_dir->kind != INODE_SPOOL ? EROFS : e;
     /* Where the store has something of that name the spool's hides it, which is what replacing it
      * looks like; but it is not nothing. */
-    bool replaced = fstatat(to, to_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-                    !(flags & RENAME_EXCHANGE);
-    if (renameat2(folder, name, to, to_name, flags) != 0)
-        return errno;
+    bool replaces = fstatat(to, to_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    bool replaced = replaces && S_ISREG(st.st_mode) && !(flags & RENAME_EXCHANGE);
+    struct inode *known = replaces ? spool_known_node(m, &st) : NULL;
+    struct spool_held held = {0};
+    int unheld =
+        known ? spool_hold(known->spool, &held) : 0; /* it goes on, as in spool_unlink_at */
+    (void)unheld;
+    e = renameat2(folder, name, to, to_name, flags) == 0 ? 0 : errno;
+    spool_unhold(&held);
+    if (known)
+        inode_forget(m, known, 1);
+    if (e)
+        return e;
     if (replaced && st.st_nlink == 1)
         background_forget(m->spool->background, &st);
     return 0;

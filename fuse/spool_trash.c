@@ -23,14 +23,14 @@ int spool_discard(struct spool *s, int folder, const char *name)
 }
 
 /* Depth is bounded by the longest path that could be made: each level has a descriptor open. */
-static int delete_tree(struct spool *s, int folder, const char *name)
+static int delete_tree(struct mount *m, struct spool *s, int folder, const char *name)
 {
     struct stat st;
-    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return errno;
-    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), e = 0;
+    int e = spool_unlink_at(m, folder, name, 0);
+    if (e != EISDIR && e != EPERM)
+        return e == ENOENT ? 0 : e;
+    e = 0;
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         e = errno;
@@ -42,11 +42,9 @@ static int delete_tree(struct spool *s, int folder, const char *name)
             continue;
         if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             background_forget(s->background, &st);
-        e = delete_tree(s, fd, d->d_name);
+        e = delete_tree(m, s, fd, d->d_name);
     }
-    if (!e && unlinkat(folder, name, AT_REMOVEDIR) != 0)
-        e = errno;
-    return e;
+    return e ? e : spool_unlink_at(m, folder, name, AT_REMOVEDIR);
 }
 
 #define ROOM_PAUSE_MS 10
@@ -67,7 +65,7 @@ bool spool_wait_for_room(struct spool *s)
     return waited;
 }
 
-void spool_empty_trash(struct spool *s)
+void spool_empty_trash(struct mount *m, struct spool *s)
 {
     int fd = openat(s->trash, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -79,7 +77,7 @@ void spool_empty_trash(struct spool *s)
     for (const struct dirent *d; (d = readdir(dir));) {
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
             continue;
-        int e = delete_tree(s, s->trash, d->d_name);
+        int e = delete_tree(m, s, s->trash, d->d_name);
         if (e && e != ENOENT && e != ENOTEMPTY)
             log_line(LOG_LEVEL_WARNING, "mount: deleting what was published from the spool: %s",
                      strerror(e));

@@ -1,13 +1,17 @@
-/* Staged files beyond what a daemon does with them: copies within the mount. */
+/* Staged files beyond what a daemon does with them: copies within the mount, and more files than
+ * the mount may have descriptors. */
 #include "base/util.h"
 #include "tests/mount/daemon.h"
 #include "tests/mount/stage.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -194,7 +198,231 @@ START_TEST(test_mount_files__what_was_copied_is_published)
 }
 END_TEST
 
+/* ---- Many files ------------------------------------------------------------------------------ */
+
+#define LIMIT 256
+#define MANY  700
+
+static void begin_with_few_descriptors(void)
+{
+    ck_sys(setrlimit(RLIMIT_NOFILE, &(struct rlimit){LIMIT, LIMIT}));
+    begin();
+}
+
+static const char *nth(const char *folder, unsigned i)
+{
+    static char names[4][64];
+    static unsigned next;
+    char *name = names[next++ % 4];
+    text(name, sizeof(names[0]), "%s/%u/%u", folder, i % 7, i);
+    return in(stage, name, NULL);
+}
+
+static void write_nth(const char *folder, unsigned i)
+{
+    char word[16];
+    text(word, sizeof(word), "%u", i);
+    int fd = ck_sys(open(nth(folder, i), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    ck_assert_int_eq(write(fd, word, strlen(word)), (ssize_t)strlen(word));
+    close(fd);
+}
+
+static void has_nth(const char *path, unsigned i)
+{
+    char word[16], got[16] = "";
+    text(word, sizeof(word), "%u", i);
+    int fd = ck_sys(open(path, O_RDONLY | O_CLOEXEC));
+    ck_assert_int_eq(read(fd, got, sizeof(got)), (ssize_t)strlen(word));
+    ck_assert_str_eq(got, word);
+    close(fd);
+}
+
+static void make_many(const char *folder, unsigned n)
+{
+    char name[64];
+    ck_sys(mkdir(in(stage, folder, NULL), 0755));
+    for (unsigned i = 0; i < 7; i++) {
+        text(name, sizeof(name), "%s/%u", folder, i);
+        ck_sys(mkdir(in(stage, name, NULL), 0755));
+    }
+    for (unsigned i = 0; i < n; i++)
+        write_nth(folder, i);
+}
+
+/* So many others are used that nothing that was used before is at hand any more. */
+static void use_others(void)
+{
+    struct stat st;
+    for (unsigned i = 0; i < MANY; i++)
+        ck_sys(stat(nth("export", i), &st));
+}
+
+static unsigned descriptors_of_mount(void)
+{
+    char path[64];
+    unsigned n = 0;
+    text(path, sizeof(path), "/proc/%d/fd", (int)w.node[0].pid);
+    CLEANUP_DIR DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    return n;
+}
+
+START_TEST(test_mount_files__there_may_be_more_than_descriptors)
+{
+    static ino_t inos[MANY];
+    struct stat st;
+    char meta[4096], sum[80], export[1024], path[1200];
+    begin_with_few_descriptors();
+    make_many("export", MANY);
+    for (unsigned i = 0; i < MANY; i++) {
+        ck_sys(stat(nth("export", i), &st));
+        inos[i] = st.st_ino;
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        has_nth(nth("export", i), i);
+        ck_sys(stat(nth("export", i), &st));
+        ck_assert_uint_eq(st.st_ino, inos[i]);
+    }
+    ck_assert_uint_lt(descriptors_of_mount(), LIMIT);
+    /* Attributes of what is not at hand. */
+    ck_sys(chmod(nth("export", 3), 0600));
+    ck_sys(truncate(nth("export", 4), 100));
+    use_others();
+    ck_sys(stat(nth("export", 3), &st));
+    ck_assert_int_eq(st.st_mode & 07777, 0600);
+    ck_sys(stat(nth("export", 4), &st));
+    ck_assert_int_eq(st.st_size, 100);
+    ck_sys(unlink(nth("export", 4)));
+    write_nth("export", 4);
+    ck_assert_int_eq(daemon_stage_meta(stage, "{}"), 0);
+    ck_assert_int_eq(daemon_publish(root, STAGE_A, stage, NULL), 0);
+    ck_assert_int_eq(daemon_fetch(root, STAGE_A, meta, sum, export), 0);
+    for (unsigned i = 0; i < MANY; i++) {
+        text(path, sizeof(path), "%s/%u/%u", export, i % 7, i);
+        has_nth(path, i);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__what_is_moved_linked_or_made_anew_is_found_again)
+{
+    struct stat st, other;
+    begin_with_few_descriptors();
+    make_many("export", MANY);
+    make_many("moved", 0);
+    for (unsigned i = 0; i < MANY; i += 10) {
+        ck_sys(stat(nth("export", i), &st));
+        ck_sys(rename(nth("export", i), nth("moved", i)));
+        ck_errno(stat(nth("export", i), &other), ENOENT);
+        write_nth("export", i);
+        ck_sys(link(nth("moved", i), nth("moved", i + 5)));
+        ck_sys(stat(nth("moved", i + 5), &other));
+        ck_assert_uint_eq(other.st_ino, st.st_ino);
+        ck_assert_uint_eq(other.st_nlink, 2);
+    }
+    use_others();
+    for (unsigned i = 0; i < MANY; i += 10) {
+        has_nth(nth("export", i), i);
+        has_nth(nth("moved", i + 5), i);
+        ck_sys(unlink(nth("moved", i)));
+        ck_sys(stat(nth("moved", i + 5), &st));
+        ck_assert_uint_eq(st.st_nlink, 1);
+    }
+    /* Numbers of files are used again. */
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 1; i < MANY; i += 10)
+            ck_sys(unlink(nth("export", i)));
+        for (unsigned i = 1; i < MANY; i += 10)
+            write_nth("export", i);
+        use_others();
+        for (unsigned i = 1; i < MANY; i += 10)
+            has_nth(nth("export", i), i);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__what_is_open_goes_on_without_a_name)
+{
+    struct stat st;
+    char byte;
+    begin_with_few_descriptors();
+    make_many("export", MANY);
+    make_many("other", 10);
+    ck_sys(mkdir(in(stage, "gone", NULL), 0755));
+    int unlinked = ck_sys(open(nth("other", 1), O_RDWR | O_CLOEXEC));
+    int replaced = ck_sys(open(nth("other", 2), O_RDONLY | O_CLOEXEC));
+    int named = ck_sys(open(nth("other", 3), O_PATH | O_CLOEXEC));
+    int folder = ck_sys(open(in(stage, "gone", NULL), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    use_others(); /* and so they have to be opened again in order to be unlinked */
+    ck_sys(unlink(nth("other", 1)));
+    ck_sys(rename(nth("other", 4), nth("other", 2)));
+    ck_sys(unlink(nth("other", 3)));
+    ck_sys(rmdir(in(stage, "gone", NULL)));
+    use_others();
+    sleep(2); /* longer than the kernel believes attributes */
+    int fds[] = {unlinked, replaced, named, folder};
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        ck_sys(fstat(fds[i], &st));
+        ck_assert_msg(st.st_nlink == 0 || (fds[i] == folder && st.st_nlink <= 1), "%zu: %u links",
+                      i, (unsigned)st.st_nlink);
+    }
+    ck_assert_int_eq(pread(unlinked, &byte, 1, 0), 1);
+    ck_assert_int_eq(byte, '1');
+    ck_sys(ftruncate(unlinked, 10));
+    ck_sys(fchmod(unlinked, 0600));
+    ck_assert_int_eq(pwrite(unlinked, "x", 1, 10), 1);
+    ck_sys(fstat(unlinked, &st));
+    ck_assert_int_eq(st.st_size, 11);
+    ck_assert_int_eq(pread(replaced, &byte, 1, 0), 1);
+    ck_assert_int_eq(byte, '2');
+    has_nth(nth("other", 2), 4);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        close(fds[i]);
+    end();
+}
+END_TEST
+
+START_TEST(test_mount_files__where_they_cannot_be_opened_again_too_many_are_refused)
+{
+    char name[32];
+    if (geteuid() != 0)
+        return;
+    ck_sys(prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH, 0, 0, 0));
+    begin_with_few_descriptors();
+    int e = 0;
+    unsigned n = 0;
+    for (; !e && n < 2 * LIMIT; n++) {
+        text(name, sizeof(name), "%u", n);
+        int fd = open(in(stage, name, NULL), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        e = fd < 0 ? errno : 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    ck_assert_msg(e == ENFILE, "%u files: %s", n, strerror(e));
+    ck_assert_uint_gt(n, LIMIT / 2);
+    ck_errno(access(in(stage, name, NULL), F_OK), ENOENT);
+    /* There is room for all that the mount does besides, and for others when these are gone. */
+    for (unsigned i = 0; i + 1 < n; i++) {
+        text(name, sizeof(name), "%u", i);
+        ck_sys(unlink(in(stage, name, NULL)));
+    }
+    struct image im = IMAGE_SMALL(5);
+    ck_assert_int_eq(tool_export(stage, &im), 0);
+    ck_assert_int_eq(daemon_stage_meta(stage, "{}"), 0);
+    ck_assert_int_eq(daemon_publish(root, STAGE_A, stage, NULL), 0);
+    end();
+}
+END_TEST
+
 TESTING_MAIN(mount_files, test_mount_files__a_copy_within_the_mount_does_not_come_by_its_users,
              test_mount_files__a_copy_takes_what_is_mapped_and_shows_where_it_is_mapped,
              test_mount_files__a_copy_has_the_limits_of_any_file_system,
-             test_mount_files__what_was_copied_is_published)
+             test_mount_files__what_was_copied_is_published,
+             test_mount_files__there_may_be_more_than_descriptors,
+             test_mount_files__what_is_moved_linked_or_made_anew_is_found_again,
+             test_mount_files__what_is_open_goes_on_without_a_name,
+             test_mount_files__where_they_cannot_be_opened_again_too_many_are_refused)
