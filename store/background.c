@@ -30,7 +30,7 @@ struct background_file {
     int fd;         /* owned by the thread once RUNNING; -1: closed */
     char id[ID_MAX + 1];
     char *path;
-    struct cairn_cancel *cancel; /* set while RUNNING */
+    struct cairn_cancel *cancel; /* owned; NULL once KNOWN: it has a descriptor */
     struct manifest *manifest;   /* KNOWN; constant from then on */
 };
 
@@ -180,6 +180,7 @@ static void finish(struct background *bg, struct background_file *f, const struc
                    struct manifest *m)
 {
     struct background_file *drop = NULL;
+    struct cairn_cancel *over = NULL;
     pthread_mutex_lock(&bg->lock);
     unlink_locked(bg, f);
     bool use = !rc && !f->stale && !bg->stop;
@@ -187,6 +188,7 @@ static void finish(struct background *bg, struct background_file *f, const struc
         f->st = *st;
         f->state = KNOWN;
         f->manifest = m;
+        over = util_steal(&f->cancel); /* whoever fires it sets stale or stop first */
         bg->counts.known++;
         bg->counts.known_bytes += known_bytes(f);
         append_locked(bg, f);
@@ -198,6 +200,7 @@ static void finish(struct background *bg, struct background_file *f, const struc
     }
     pthread_cond_broadcast(&bg->done);
     pthread_mutex_unlock(&bg->lock);
+    cairn_cancel_free(over);
     if (!use) {
         manifest_free(m);
         background_put(f); /* the list's */

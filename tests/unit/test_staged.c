@@ -517,6 +517,28 @@ START_TEST(test_staged__a_file_added_by_several_at_once_is_known_once)
 }
 END_TEST
 
+/* A staging may have many, and they may stay for long. */
+START_TEST(test_staged__what_is_known_costs_no_descriptors)
+{
+    enum { FILES = 32 };
+    struct background *bg;
+    size_t before = 0;
+    kit_start(&k, &dir_store);
+    ck_ok(background_new(k.s, &bg, &err));
+    for (unsigned i = 0; i < FILES; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "disk%u", i);
+        kit_fill(&k, "one", path, MIB, 0, 100 + i);
+        chunk(bg, CK_A, "one", path);
+        ck_assert_uint_eq(settled(bg).known, i + 1);
+        before = i ? before : kit_descriptors();
+    }
+    ck_assert_uint_lt(kit_descriptors(), before + FILES / 4);
+    background_free(bg);
+    kit_stop(&k);
+}
+END_TEST
+
 START_TEST(test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
 {
     struct background *bg = NULL;
@@ -616,4 +638,5 @@ TESTING_MAIN(staged, test_staged__a_file_added_by_several_at_once_is_known_once,
              test_staged__a_file_changed_since_is_chunked_again,
              test_staged__what_the_background_stored_may_be_gone,
              test_staged__the_background_ends_in_the_middle_of_its_work,
+             test_staged__what_is_known_costs_no_descriptors,
              test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
