@@ -88,15 +88,6 @@ void spool_fds_free(struct spool_fds *set)
     free(set);
 }
 
-size_t spool_fds_open(struct spool_fds *set, size_t *max)
-{
-    pthread_mutex_lock(&set->lock);
-    size_t n = set->n;
-    pthread_mutex_unlock(&set->lock);
-    *max = set->max;
-    return n;
-}
-
 /* ---- The list of what is open ---------------------------------------------------------------- */
 
 static void add_locked(struct spool_fds *set, struct spool_inode *i)

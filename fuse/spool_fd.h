@@ -14,7 +14,6 @@
 #include "base/error.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 struct mount;
@@ -24,8 +23,6 @@ struct spool_inode;
 /* tree: a folder of the file system, open for reading; borrowed. */
 CAIRN_MUST_CHECK int spool_fds_new(int tree, struct spool_fds **out, struct cairn_error *err);
 void spool_fds_free(struct spool_fds *set); /* every inode was freed; NULL is allowed */
-/* Open now, and how many may be. */
-size_t spool_fds_open(struct spool_fds *set, size_t *max);
 
 /* An inode of the spool for the file that fd (transferred, also on failure) is. Errno; ENFILE: too
  * many are open, and none can be closed. */
