@@ -195,7 +195,7 @@ static int list_marks(struct commit *c, const struct manifest *m, struct pack_se
         if (l.key.kind == LAYOUT_KIND_CLOSED)
             rc = pack_set_add(&closed, l.key.pack, err);
         if (strncmp(key, intent, strlen(intent)) == 0)
-            snprintf(found, KEY_MAX, "%s", key);
+            snprintf(found, KEY_MAX, "%s%s", intent, key + strlen(intent));
         if (strcmp(key, intent) < 0)
             continue;
         int past = tomb ? strcmp(key, tomb_key) : 1;
