@@ -103,7 +103,7 @@ static size_t read_base(struct batch *b, struct chunk_ctx *ctx, const struct chu
         base.loc = parent->base;
         memcpy(base.sha, parent->base_sha, SHA256_LEN);
     }
-    /* The very chunk, which only an index that cannot be read fails to know: no base for itself. */
+    /* A chunk is no base for itself. */
     if (memcmp(base.sha, chunk->sha, SHA256_LEN) == 0)
         return 0;
     size_t len = 0;
@@ -229,8 +229,15 @@ static int work_chunks(struct batch *b, struct chunk_ctx *ctx, const struct mani
         struct chunk parent;
         if (o->fate != FATE_NEW)
             continue;
-        if (o->has_parent)
+        if (o->has_parent) {
             manifest_chunk(in->opt->parent, o->parent, &parent);
+            /* What the index of this host does not know yet may be there all the same. */
+            if (memcmp(parent.sha, o->chunk.sha, SHA256_LEN) == 0 && usable(in, &parent)) {
+                o->fate = FATE_KNOWN;
+                o->chunk = parent;
+                continue;
+            }
+        }
         rc =
             encode(b, ctx, o->has_parent ? &parent : NULL, b->plain + (size_t)i * in->chunk_size,
                    chunk_len(b, len, i), b->coded + (size_t)i * 2 * codec_bound(in->chunk_size), o);
