@@ -346,7 +346,10 @@ void background_add(struct background *bg, int fd, const char *id, const char *p
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !st.st_nlink ||
         (uint64_t)st.st_blocks * 512 < BACKGROUND_MIN_BYTES)
         return;
-    struct background_file *f = new_file(fd, id, path);
+    pthread_mutex_lock(&bg->lock);
+    bool full = bg->counts.waiting >= BACKGROUND_WAITING_MAX;
+    pthread_mutex_unlock(&bg->lock);
+    struct background_file *f = full ? NULL : new_file(fd, id, path);
     if (!f) {
         background_forget(bg, &st);
         return;

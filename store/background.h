@@ -27,6 +27,9 @@ struct background;
 
 /* Smaller files are not worth a pack of their own: they are read when they are published. */
 #define BACKGROUND_MIN_BYTES ((uint64_t)1 << 20)
+/* QUEUED and RUNNING, each of which holds two descriptors; what comes when so many wait is read
+ * when it is published. */
+#define BACKGROUND_WAITING_MAX ((size_t)64)
 /* Memory for what is known; 64 bytes a chunk. */
 #define BACKGROUND_KNOWN_MAX ((size_t)256 << 20)
 

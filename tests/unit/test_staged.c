@@ -539,6 +539,35 @@ START_TEST(test_staged__what_is_known_costs_no_descriptors)
 }
 END_TEST
 
+/* Nor may many that are saved at once. What does not fit is read when it is published. */
+START_TEST(test_staged__few_wait_for_the_background)
+{
+    enum { FILES = 200 };
+    struct background *bg;
+    struct background_counts c;
+    kit_start(&k, &dir_store);
+    for (unsigned i = 0; i < FILES; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "disk%u", i);
+        kit_write(&k, "one", path, "x", 1, MIB - 1);
+        int fd = open(kit_path(&k, "one", path), O_RDWR | O_CLOEXEC);
+        ck_assert_int_eq(posix_fallocate(fd, 0, MIB), 0);
+        close(fd);
+    }
+    ck_ok(background_new(k.s, &bg, &err));
+    for (unsigned i = 0; i < FILES; i++) {
+        char path[16];
+        snprintf(path, sizeof(path), "disk%u", i);
+        chunk(bg, CK_A, "one", path);
+        background_counts(bg, &c);
+        ck_assert_uint_le(c.waiting, BACKGROUND_WAITING_MAX);
+    }
+    ck_assert_uint_ge(settled(bg).known, BACKGROUND_WAITING_MAX);
+    background_free(bg);
+    kit_stop(&k);
+}
+END_TEST
+
 START_TEST(test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
 {
     struct background *bg = NULL;
@@ -640,4 +669,5 @@ TESTING_MAIN(staged, test_staged__a_file_added_by_several_at_once_is_known_once,
              test_staged__what_the_background_stored_may_be_gone,
              test_staged__the_background_ends_in_the_middle_of_its_work,
              test_staged__what_is_known_costs_no_descriptors,
+             test_staged__few_wait_for_the_background,
              test_staged__on_a_full_disk_the_background_gives_up_and_the_publish_says_so)
