@@ -40,10 +40,12 @@ finish() { # NAME SIGNAL
     local i
     lives "$1" || return 0
     kill "-$2" "$(cat "$dir/$1.pid")"
-    for ((i = 0; i < 300; i++)); do
+    # Even one that was killed may be in the middle of a write that a busy disk takes long for.
+    for ((i = 0; i < 1200; i++)); do
         lives "$1" || return 0
         sleep 0.05
     done
+    echo "rgw.sh: $1 does not end: $(cat "/proc/$(cat "$dir/$1.pid")/stat" 2>&1)" >&2
     return 1
 }
 
@@ -59,8 +61,14 @@ launch() { # NAME COMMAND...
         # A session of its own: whoever ends the caller's process group does not end the gateway.
         exec setsid "$@" </dev/null >>"$dir/log/$name.out" 2>&1
     ) &
-    echo $! >"$dir/$name.pid"
+    local pid=$! i
+    echo "$pid" >"$dir/$name.pid"
     disown # its end is no news for the shell to print
+    # On a busy machine it is this script's copy for a while, which is no daemon that lives.
+    for ((i = 0; i < 200; i++)); do
+        lives "$name" || ! kill -0 "$pid" 2>/dev/null || { sleep 0.05 && continue; }
+        return 0
+    done
 }
 
 say_why() { # NAME
