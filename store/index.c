@@ -14,14 +14,6 @@
 #define AT_LEN      (AT_FIXED + AT_CHECK)
 #define AT_LEN_BASE (AT_FIXED + SHA256_LEN + AT_CHECK)
 
-static int nothing(struct index *x, void *arg, struct cairn_error *err)
-{
-    (void)x;
-    (void)arg;
-    (void)err;
-    return CAIRN_OK;
-}
-
 /* The rows' checksum is keyed by the store, so that no row of another one passes. */
 static int make_secret(struct index *x, struct cairn_error *err)
 {
@@ -56,19 +48,6 @@ int index_new(const char *path, const char *store_id, struct index **out, struct
     }
     *out = x;
     return CAIRN_OK;
-}
-
-int index_open(const char *path, const char *store_id, struct index **out, struct cairn_error *err)
-{
-    struct index *x = NULL;
-    int rc = index_new(path, store_id, &x, err);
-    if (!rc)
-        rc = index_db_call(x, nothing, NULL, false, err);
-    if (!rc)
-        *out = x;
-    else
-        index_close(x);
-    return rc;
 }
 
 void index_close(struct index *x)

@@ -14,12 +14,10 @@
 
 struct index;
 
-/* path: the file (its folder exists). store_id: 32 hex digits. Errors: permanent, no_space and
- * transient from opening; a damaged file is none. */
-CAIRN_MUST_CHECK int index_open(const char *path, const char *store_id, struct index **out,
-                                struct cairn_error *err);
-/* The same, but the file is opened by the first call that needs it, which has its errors: most
- * commands ask an index for nothing. Errors: internal. */
+/* path: the file (its folder exists). store_id: 32 hex digits. The file is opened by the first call
+ * that needs it, as most commands ask an index for nothing; that call's errors are also permanent,
+ * no_space and transient from opening; a damaged file is none. Errors: invalid (store_id),
+ * internal. */
 CAIRN_MUST_CHECK int index_new(const char *path, const char *store_id, struct index **out,
                                struct cairn_error *err);
 void index_close(struct index *x); /* NULL is allowed */

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
-#include "store/index.h"
+#include "store/index_private.h"
 #include "tests/lib/testing.h"
 
 #include <errno.h>
@@ -47,6 +47,26 @@ KIT void new_path(void)
     snprintf(path, sizeof(path), "%s/index-%u.db", folder, n++);
     log_set_sink(count_warning, NULL, LOG_LEVEL_DEBUG);
     warnings = 0;
+}
+
+KIT int ask_nothing(struct index *x, void *arg, struct cairn_error *err)
+{
+    (void)x, (void)arg, (void)err;
+    return CAIRN_OK;
+}
+
+/* A new one, opened at once. */
+KIT int index_open(const char *at, const char *store, struct index **out, struct cairn_error *err)
+{
+    struct index *x = NULL;
+    int rc = index_new(at, store, &x, err);
+    if (!rc)
+        rc = index_db_call(x, ask_nothing, NULL, false, err);
+    if (!rc)
+        *out = x;
+    else
+        index_close(x);
+    return rc;
 }
 
 KIT struct index *open_index(const char *store)
