@@ -107,6 +107,16 @@ static int parse(const struct jval *v, const struct manifest *m, struct trace *o
     return rc;
 }
 
+/* Nothing is left in out by a failure. */
+static int take(const struct jval *v, const struct manifest *m, struct trace *out,
+                struct cairn_error *err)
+{
+    int rc = parse(v, m, out, err);
+    if (rc)
+        trace_release(out);
+    return rc;
+}
+
 int trace_decode(const void *text, size_t len, const struct manifest *m, struct trace *out,
                  struct cairn_error *err)
 {
@@ -115,11 +125,7 @@ int trace_decode(const void *text, size_t len, const struct manifest *m, struct 
     int rc = jval_parse(text, len, &v, err);
     if (rc == CAIRN_INVALID)
         rc = no_trace(err, "no JSON");
-    if (!rc)
-        rc = parse(v, m, out, err);
-    if (rc)
-        trace_release(out);
-    return rc;
+    return rc ? rc : take(v, m, out, err);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -175,12 +181,13 @@ int trace_get(struct cairn_store *s, const struct cairn_op *op, const char *id, 
               const struct manifest *m, struct trace *out, struct cairn_error *err)
 {
     char key[KEY_MAX];
-    CLEANUP_BUF struct buf text = BUF_INIT(TRACE_MAX);
+    CLEANUP_JVAL struct jval *v = NULL;
     *out = (struct trace){0};
     layout_trace(id, gen, key);
-    int rc = s->backend->ops->get(s->backend, op, key, TRACE_MAX, &text, NULL, err);
-    if (!rc)
-        rc = trace_decode(text.data, text.len, m, out, err);
+    int rc = store_get_json(s, op, key, TRACE_MAX, &v, NULL, err);
+    if (rc)
+        return rc;
+    rc = take(v, m, out, err);
     return rc ? error_wrap(err, "%s", key) : CAIRN_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "tests/lib/kit.h"
+#include "tests/unit/trace_kit.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -61,14 +62,6 @@ static void end(void)
 {
     touches_free(t);
     manifest_free(m);
-}
-
-static void is(const struct trace *trace, size_t i, uint32_t file, uint64_t first, uint32_t count)
-{
-    ck_assert_uint_lt(i, trace->n);
-    ck_assert_uint_eq(trace->runs[i].file, file);
-    ck_assert_uint_eq(trace->runs[i].first, first);
-    ck_assert_uint_eq(trace->runs[i].count, count);
 }
 
 START_TEST(test_touches__first_touches_are_noted_in_their_order)

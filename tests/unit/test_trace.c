@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "tests/lib/kit.h"
+#include "tests/unit/trace_kit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,14 +37,6 @@ static void end(void)
 static void add(struct trace *t, uint32_t file, uint64_t first, uint32_t count)
 {
     ck_ok(trace_add(t, &(struct trace_run){first, file, count}, &err));
-}
-
-static void is(const struct trace *t, size_t i, uint32_t file, uint64_t first, uint32_t count)
-{
-    ck_assert_uint_lt(i, t->n);
-    ck_assert_uint_eq(t->runs[i].file, file);
-    ck_assert_uint_eq(t->runs[i].first, first);
-    ck_assert_uint_eq(t->runs[i].count, count);
 }
 
 START_TEST(test_trace__runs_that_go_on_are_joined_up_to_the_bound)
