@@ -21,6 +21,19 @@ struct abi_backing_map {
     uint64_t padding;
 };
 
+static int32_t backing_open(const struct mount *m, int fd)
+{
+    struct abi_backing_map map = {.fd = fd};
+    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
+    return id > 0 ? id : 0;
+}
+
+static void backing_close(const struct mount *m, int32_t backing)
+{
+    uint32_t id = (uint32_t)backing;
+    (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
+}
+
 #if LIBFUSE_DOES_IT
 
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
@@ -45,20 +58,15 @@ void passthrough_init(struct mount *m, struct fuse_conn_info *conn)
 
 int32_t passthrough_open(struct mount *m, struct fuse_req *req, int fd)
 {
-    if (req)
-        return fuse_passthrough_open(req, fd);
-    struct abi_backing_map map = {.fd = fd};
-    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
-    return id > 0 ? id : 0;
+    return req ? fuse_passthrough_open(req, fd) : backing_open(m, fd);
 }
 
 void passthrough_close(struct mount *m, struct fuse_req *req, int32_t backing)
 {
-    uint32_t id = (uint32_t)backing;
     if (req)
         (void)fuse_passthrough_close(req, backing);
     else
-        (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
+        backing_close(m, backing);
 }
 
 int passthrough_reply(struct fuse_req *req, struct fuse_file_info *fi, int32_t backing)
@@ -154,16 +162,13 @@ void passthrough_init(struct mount *m, struct fuse_conn_info *conn)
 int32_t passthrough_open(struct mount *m, struct fuse_req *req, int fd)
 {
     (void)req;
-    struct abi_backing_map map = {.fd = fd};
-    int id = ioctl(m->device, ABI_BACKING_OPEN, &map);
-    return id > 0 ? id : 0;
+    return backing_open(m, fd);
 }
 
 void passthrough_close(struct mount *m, struct fuse_req *req, int32_t backing)
 {
     (void)req;
-    uint32_t id = (uint32_t)backing;
-    (void)ioctl(m->device, ABI_BACKING_CLOSE, &id);
+    backing_close(m, backing);
 }
 
 int passthrough_reply(struct fuse_req *req, struct fuse_file_info *fi, int32_t backing)
