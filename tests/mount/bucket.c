@@ -22,6 +22,19 @@ void bucket_stop(struct world *w)
     s3fs_stop(fs);
 }
 
+void bucket_stop_verified(struct world *w)
+{
+    s3fs_clear(fs);
+    world_stop(w);
+    world_verify(w);
+    s3fs_stop(fs);
+}
+
+void rule(const char *line)
+{
+    ck_assert_msg(s3fs_rule(fs, line), "rule: %s", line);
+}
+
 struct s3fs_stats counts(void)
 {
     struct s3fs_stats st;

@@ -24,15 +24,7 @@ static void begin(void)
 
 static void end(void)
 {
-    s3fs_clear(fs);
-    world_stop(&w);
-    world_verify(&w);
-    s3fs_stop(fs);
-}
-
-static void rule(const char *line)
-{
-    ck_assert_msg(s3fs_rule(fs, line), "rule: %s", line);
+    bucket_stop_verified(&w);
 }
 
 static void stage_image(const char *id, const struct image *im, const char *meta)

@@ -70,19 +70,10 @@ static void copy_all(int from, off_t from_off, int to, off_t to_off, size_t len)
     }
 }
 
-/* System calls by which the mount has read so far (proc(5)). */
+/* System calls by which the mount has read so far. */
 static long reads_of_mount(void)
 {
-    char path[64], line[256];
-    long n = -1;
-    snprintf(path, sizeof(path), "/proc/%d/io", (int)w.node[0].pid);
-    FILE *f = fopen(path, "r");
-    ck_assert_ptr_nonnull(f);
-    while (fgets(line, sizeof(line), f))
-        (void)sscanf(line, "syscr: %ld", &n);
-    fclose(f);
-    ck_assert_int_ge(n, 0);
-    return n;
+    return world_proc(&w, 0, "io", "syscr");
 }
 
 START_TEST(test_mount_files__a_copy_within_the_mount_does_not_come_by_its_users)

@@ -168,7 +168,7 @@ START_TEST(test_remote__slow_reads_keep_nobody_else_waiting)
     CLEANUP_FD int fd = ck_sys(open(memory, O_RDONLY));
     uint8_t byte;
     ck_assert_int_eq(pread(fd, &byte, 1, 0), 1);
-    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=2000"));
+    rule("GET key=packs/ do delay=2000");
     pthread_t threads[READERS];
     for (unsigned i = 0; i < READERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, read_one, (void *)(uintptr_t)(i + 1)),
@@ -229,7 +229,7 @@ START_TEST(test_remote__however_many_reads_are_slow_staging_goes_on)
     CLEANUP_FD int fd =
         ck_sys(open(world_path(&w, 0, STAGE_B "-1.tmp/x"), O_RDWR | O_CREAT | O_EXCL, 0600));
     ck_assert_int_eq(write(fd, "abc", 3), 3);
-    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=4000"));
+    rule("GET key=packs/ do delay=4000");
     pthread_t threads[CROWD];
     start_all(threads, CROWD, read_one);
     ck_sys(fsync(fd));
@@ -271,7 +271,7 @@ START_TEST(test_remote__however_many_manifests_are_slow_a_staging_can_be_made)
         ck_sys(stat(forks[i], &st)); /* the folder, for which no manifest is needed */
         snprintf(forks[i], sizeof(forks[i]), "%s", stage_shown(&w, 0, id, of, "memory"));
     }
-    ck_assert(s3fs_rule(fs, "GET key=export- do delay=4000"));
+    rule("GET key=export- do delay=4000");
     pthread_t threads[FORKS];
     start_all(threads, FORKS, stat_one);
     ck_sys(mkdir(world_path(&w, 0, STAGE_B "-1.tmp"), 0700));
@@ -287,7 +287,7 @@ START_TEST(test_remote__a_reader_that_waits_can_be_killed)
     begin();
     publish_islands(4);
     close(ck_sys(open(shown("memory"), O_RDONLY)));
-    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=9000"));
+    rule("GET key=packs/ do delay=9000");
     pid_t pid = ck_sys(fork());
     if (pid == 0) {
         uint8_t byte;
@@ -324,7 +324,7 @@ START_TEST(test_remote__other_signals_do_not_make_a_read_fail)
     begin();
     publish_islands(4);
     int fd = ck_sys(open(shown("memory"), O_RDONLY));
-    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=700"));
+    rule("GET key=packs/ do delay=700");
     struct sigaction sa = {.sa_handler = tick};
     ck_sys(sigaction(SIGALRM, &sa, NULL));
     ck_sys(
@@ -344,11 +344,11 @@ START_TEST(test_remote__passing_faults_are_not_seen)
 {
     begin();
     publish_islands(8);
-    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do status=503 code=SlowDown"));
-    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do reset"));
-    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do cut=1000"));
-    ck_assert(s3fs_rule(fs, "GET key=packs/ times=1 do flip=77"));
-    ck_assert(s3fs_rule(fs, "GET key=records/ times=1 do status=500"));
+    rule("GET key=packs/ times=1 do status=503 code=SlowDown");
+    rule("GET key=packs/ times=1 do reset");
+    rule("GET key=packs/ times=1 do cut=1000");
+    rule("GET key=packs/ times=1 do flip=77");
+    rule("GET key=records/ times=1 do status=500");
     stage_same(stage_path(&w, "memory"), shown("memory"));
     end();
 }
@@ -360,7 +360,7 @@ START_TEST(test_remote__an_outage_is_an_error_that_ends_with_it)
     publish_islands(4);
     struct stat st;
     ck_sys(stat(shown("memory"), &st));
-    ck_assert(s3fs_rule(fs, "ANY do status=403 code=AccessDenied"));
+    rule("ANY do status=403 code=AccessDenied");
     sleep(2);
     errno = 0;
     ck_assert_int_eq(stat(world_path(&w, 0, STAGE_A), &st), -1);
@@ -374,18 +374,10 @@ END_TEST
 
 #define RECORDS 48
 
-/* Kilobytes that the mount's process had resident at most (proc(5)). */
+/* Kilobytes that the mount's process had resident at most. */
 static long peak(void)
 {
-    char path[64], line[256];
-    long kib = -1;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)w.node[0].pid);
-    FILE *f = fopen(path, "r");
-    ck_assert_ptr_nonnull(f);
-    while (fgets(line, sizeof(line), f))
-        (void)sscanf(line, "VmHWM: %ld", &kib);
-    fclose(f);
-    return kib;
+    return world_proc(&w, 0, "status", "VmHWM");
 }
 
 static void *read_all(void *arg)
@@ -410,7 +402,7 @@ START_TEST(test_remote__many_open_files_take_little_memory)
         stage_publish(&w, id, "{}", false, gen);
         fds[i] = ck_sys(open(stage_shown(&w, 0, id, gen, "memory"), O_RDONLY));
     }
-    ck_assert(s3fs_rule(fs, "GET key=packs/ do delay=20"));
+    rule("GET key=packs/ do delay=20");
     for (int i = 0; i < 8; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, read_all, &fds[i * RECORDS / 8]), 0);
     for (int i = 0; i < 8; i++) {

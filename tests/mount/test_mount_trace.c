@@ -215,7 +215,7 @@ END_TEST
 START_TEST(test_trace__who_may_not_write_reads_all_the_same)
 {
     begin(1);
-    ck_assert(s3fs_rule(fs, "PUT do status=403 code=AccessDenied"));
+    rule("PUT do status=403 code=AccessDenied");
     s3fs_reset_stats(fs);
     read_on(0, STAGE_A, gen, TOUCHES);
     int64_t until = clock_monotonic() + SOON_NS;
@@ -323,7 +323,7 @@ START_TEST(test_trace__an_open_file_is_read_while_the_store_is_slow_ahead)
     read_on(0, STAGE_A, gen, TOUCHES);
     trace_is(STAGE_A, gen, TOUCHES);
     /* Neither the open nor a read of what the trace does not have. */
-    ck_assert(s3fs_rule(fs, "GET key=trace- do hole"));
+    rule("GET key=trace- do hole");
     read_on(1, STAGE_A, gen, TOUCHES);
     s3fs_clear(fs);
     end();
@@ -353,8 +353,8 @@ START_TEST(test_trace__what_is_opened_often_is_queued_once)
     stage_publish(&w, STAGE_T, "{\"t\":1}", false, of_t);
     text(path, sizeof(path), "%s/requests", w.top);
     ck_assert(s3fs_log(fs, path));
-    ck_assert(s3fs_rule(fs, "GET key=" STAGE_B "/trace- do hole"));
-    ck_assert(s3fs_rule(fs, "GET key=" STAGE_T "/trace- do hole"));
+    rule("GET key=" STAGE_B "/trace- do hole");
+    rule("GET key=" STAGE_T "/trace- do hole");
     int b = open_memory(0, STAGE_B, of_b), t = open_memory(0, STAGE_T, of_t);
     for (int64_t until = clock_monotonic() + SOON_NS; asked_for(path, "/trace-") < 2; sleep_ms(20))
         ck_assert(clock_monotonic() < until);
@@ -394,7 +394,7 @@ START_TEST(test_trace__a_mount_that_fetches_ahead_ends_at_once)
     read_on(0, STAGE_A, gen, TOUCHES);
     trace_is(STAGE_A, gen, TOUCHES);
     for (int closed = 0; closed < 2; closed++) {
-        ck_assert(s3fs_rule(fs, "GET key=packs/ do hole"));
+        rule("GET key=packs/ do hole");
         s3fs_reset_stats(fs);
         int fd = open_memory(1, STAGE_A, gen);
         int64_t until = clock_monotonic() + SOON_NS;
@@ -416,7 +416,7 @@ END_TEST
 START_TEST(test_trace__what_was_read_last_is_kept_at_the_end_of_the_mount)
 {
     begin(1);
-    ck_assert(s3fs_rule(fs, "PUT key=trace- do delay=200"));
+    rule("PUT key=trace- do delay=200");
     read_on(0, STAGE_A, gen, TOUCHES);
     world_unmount(&w, 0);
     ck_assert(s3fs_has(fs, key_of(STAGE_A, gen)));

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -214,6 +216,22 @@ void world_kill(struct world *w, size_t node)
 void world_kill_at(const char *step)
 {
     live_step = step;
+}
+
+long world_proc(const struct world *w, size_t i, const char *file, const char *name)
+{
+    char path[64], line[256];
+    size_t len = strlen(name);
+    long n = -1;
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)w->node[i].pid, file);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f))
+        if (strncmp(line, name, len) == 0 && line[len] == ':')
+            n = strtol(line + len + 1, NULL, 10);
+    fclose(f);
+    ck_assert_int_ge(n, 0);
+    return n;
 }
 
 void world_trace(bool on)

@@ -41,6 +41,10 @@ void world_kill(struct world *w, size_t node); /* SIGKILL; the mount is dead */
 void world_kill_at(const char *step);
 /* Whether mounts made from now on keep traces, and fetch ahead by them (at first they do). */
 void world_trace(bool on);
+/* What /proc says of node i's mount: the number of that name in the file "io" or "status"
+ * (proc(5)).
+ */
+long world_proc(const struct world *w, size_t i, const char *file, const char *name);
 /* Mounts made from now on run in a PID namespace of their own: to them, this process has no id. */
 void world_apart(bool on);
 /* Until the mount has died by itself. */

@@ -1,10 +1,14 @@
 #include "tests/s3/store.h"
 
 #include "base/clock.h"
+#include "base/util.h"
+#include "store/cairn.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Of the times that a server may be silent for. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -121,4 +125,20 @@ void plant_many(const char *name, unsigned n)
         ck_assert_int_lt(len, (int)sizeof(key));
         s3fs_store(fs, key, "x", 1);
     }
+}
+
+void publish_bytes(struct cairn_store *s, const char *top, const char *id, const char *parent,
+                   const void *bytes, size_t len)
+{
+    char folder[300], path[320];
+    struct cairn_error err;
+    snprintf(folder, sizeof(folder), "%.200s/%s", top, id);
+    snprintf(path, sizeof(path), "%s/memory", folder);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(util_pwrite_full(fd, bytes, len, 0), (ssize_t)len);
+    struct cairn_publish_options o = {
+        .from = folder, .meta = id, .meta_len = strlen(id), .parent = parent};
+    struct cairn_publish_result r;
+    ck_ok(cairn_publish(s, NULL, id, &o, &r, &err));
 }

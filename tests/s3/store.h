@@ -7,6 +7,8 @@
 #include "tests/lib/s3_fault_server.h"
 #include "tests/lib/testing.h"
 
+struct cairn_store;
+
 extern struct s3fs *fs;
 extern struct backend *store;
 
@@ -24,6 +26,11 @@ double seconds_since(int64_t start);
 void write_file(const char *path, const char *text);
 /* n objects, named so with six digits after it. */
 void plant_many(const char *name, unsigned n);
+
+/* len bytes as the one file, "memory", of a record; the export is made in the folder top, and the
+ * id is its meta. */
+void publish_bytes(struct cairn_store *s, const char *top, const char *id, const char *parent,
+                   const void *bytes, size_t len);
 
 /* Short forms over store. op may be NULL. */
 int get(const struct cairn_op *op, const char *key, struct buf *out, struct cairn_error *err);

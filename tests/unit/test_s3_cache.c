@@ -52,17 +52,8 @@ static void image(unsigned child)
 
 static void publish(const char *id, unsigned child, const char *parent)
 {
-    char folder[300], path[320];
-    snprintf(folder, sizeof(folder), "%.200s/%s", top, id);
-    snprintf(path, sizeof(path), "%s/memory", folder);
-    ck_assert_int_eq(mkdir(folder, 0700), 0);
     image(child);
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    ck_assert_int_eq(util_pwrite_full(fd, bytes, SIZE, 0), SIZE);
-    struct cairn_publish_options o = {
-        .from = folder, .meta = id, .meta_len = strlen(id), .parent = parent};
-    struct cairn_publish_result r;
-    ck_ok(cairn_publish(s, NULL, id, &o, &r, &err));
+    publish_bytes(s, top, id, parent, bytes, SIZE);
 }
 
 /* A template, two of its children, and a node that has nothing of them. */
